@@ -1,7 +1,9 @@
 """Times of tasks: a wait behind a stage, a task, and whole models with and without the grid level.
 
     python -m benchmarks.tasks                     the figures of `target/fitted/tasks.py`, and launches beside them
+    python -m benchmarks.tasks --costs             ticket, counters, polls, release, acquisition: a stage without each (`task_costs.py`)
     python -m benchmarks.tasks --models            decode step, recurrence, chain of small products: grid_level off and always
+    python -m benchmarks.tasks --models --only 12 --lock /tmp/gpu      one of them; several processes compile side by side and time in turns
 
 A chain of stages that do next to nothing is one kernel: each task reads an element of the stage before and writes one. Its time over the
 number of stages is a wait and a task; with several tasks a block, a stage of independent tasks gives the task alone. The same chain as
@@ -10,8 +12,12 @@ kernels of their own, replayed as one graph, gives a launch. Results are checked
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +29,7 @@ from tilefuse.ir.scalar import Bound, call, const
 from tilefuse.kernel.ir import Buffer, Group, If, Kernel, Let, Load, Member, Store
 from tilefuse.kernel.launch_contract import pointer_parameters
 from tilefuse.kernel.tasks.extract import TASK, program_of
-from tilefuse.kernel.tasks.order import OWN_COUNTERS, Segment, TaskOrder
+from tilefuse.kernel.tasks.order import COUNTER_WORDS, OWN_COUNTERS, Segment, TaskOrder
 from tilefuse.kernel.tasks.proof import prove
 from tilefuse.kernel.tasks.statements import Await, Publish
 from tilefuse.printers.cuda import print_cuda
@@ -37,8 +43,9 @@ STAGES, THREADS = 64, 128
 COUNTERS = "counters"
 # Options of the plans that `--models` times.
 VARIANTS: dict[str, dict[str, Any]] = {
-    "off": {}, "always": {"grid_level": "always"}, "weights behind the wait": {"grid_level": "always", "task_ahead": False},
-    "two blocks": {"grid_level": "always", "task_blocks": 2}, "four blocks": {"grid_level": "always", "task_blocks": 4}}
+    "off": {}, "always": {"grid_level": "always"}, "priced": {"grid_level": "priced"},
+    "weights behind the wait": {"grid_level": "always", "task_ahead": False},
+    "one stage at once": {"grid_level": "always", "task_stages": 1}, "three stages at once": {"grid_level": "always", "task_stages": 3}}
 
 
 def chain_kernel(stages: int, tasks: int, workers: int, waits: bool = True) -> Kernel:
@@ -49,7 +56,7 @@ def chain_kernel(stages: int, tasks: int, workers: int, waits: bool = True) -> K
     size = tasks * (1 if waits else stages)
     values = ("x", "a", "b")[:3 if waits else 2]
     parameters = tuple(Buffer(v, F32, tasks if v == "x" else size, "global", "in" if v == "x" else "out", v) for v in values)
-    counters = Buffer(COUNTERS, I32, OWN_COUNTERS + stages, "global", "counter")
+    counters = Buffer(COUNTERS, I32, (OWN_COUNTERS + stages) * COUNTER_WORDS, "global", "counter")
     slots = (Buffer("before", F32, size, "global", "in"), Buffer("after", F32, size, "global", "out"))
     members = []
     for n in range(stages):
@@ -70,9 +77,9 @@ def chain_kernel(stages: int, tasks: int, workers: int, waits: bool = True) -> K
     return kernel
 
 
-def chain_program(kernel: Kernel, device: DeviceSpec, place: str) -> Program:
-    """The kernel as a program of one step; its result is the buffer that the last stage writes."""
-    source = print_host(kernel) if device.kind == "host" else print_cuda(kernel, device)
+def chain_program(kernel: Kernel, device: DeviceSpec, place: str, changed: Callable[[str], str] = str) -> Program:
+    """The kernel as a program of one step; its result is the buffer that the last stage writes. changed: the source that is compiled."""
+    source = changed(print_host(kernel) if device.kind == "host" else print_cuda(kernel, device))
     code = KernelCode(kernel.name, kernel.name, source, device.kind, device.arch, kernel.launch, pointer_parameters(kernel),
                       one_structure=True)
     assert kernel.tasks is not None
@@ -116,39 +123,60 @@ def figures(device: torch.device) -> dict[str, float]:
             "one launch of a graph": timing.median_us / STAGES, "blocks": float(workers)}
 
 
-def models(device: torch.device) -> list[dict[str, object]]:
-    """Times of whole models without the grid level, and with it in several forms. Units: microseconds."""
+@contextlib.contextmanager
+def alone(lock: str) -> Iterator[None]:
+    """Holds the file `lock`, so that one process at a time uses the device; nothing where it is empty."""
+    if not lock:
+        yield
+        return
+    with Path(lock).open("w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def models(device: torch.device, only: str = "", variants: Sequence[str] = tuple(VARIANTS), lock: str = "") -> Iterator[dict[str, object]]:
+    """Times of whole models without the grid level, and with it in several forms. only: part of a model's name. Units: microseconds."""
     import tilefuse
     from tests.unit.templates.tasks.task_models import decode_step, normed_chain, recurrence
 
-    rows: list[dict[str, object]] = []
     cases = {"decode, 4 layers": decode_step(4), "LSTM, 32 steps": recurrence(32), "12 products": normed_chain()}
     for name, (model, inputs) in cases.items():
+        if only not in name:
+            continue
         model, moved = model.to(device), tuple(x.to(device) for x in inputs)
-        row: dict[str, object] = {"model": name}
         with torch.no_grad():
             expected = model(*moved)
-            for variant, options in VARIANTS.items():
-                program = tilefuse.compile(model, moved, device=str(device), **options)
-                timing, result = time_calls([partial(program, *moved)], device)
-                row[variant] = timing.median_us
+            for variant in variants:
+                program = tilefuse.compile(model, moved, device=str(device), **VARIANTS[variant])
+                kernels = len(program.explain(json=True)["kernels"])
+                with alone(lock):
+                    timing, result = time_calls([partial(program, *moved)], device)
                 first, wanted = (r[0] if isinstance(r, (list, tuple)) else r for r in (result, expected))
                 torch.testing.assert_close(first, wanted, rtol=1e-3, atol=1e-4)
-        rows.append(row)
-    return rows
+                yield {"model": name, "variant": variant, "us": timing.median_us, "kernels": kernels}
 
 
 def main() -> None:
     """Prints one line of JSON for each measurement."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tasks", description=__doc__)
     parser.add_argument("--models", action="store_true", help="whole models, in place of the figures")
+    parser.add_argument("--costs", action="store_true", help="what each part of a stage costs, in place of the figures")
+    parser.add_argument("--only", default="", help="with --models: the models whose names contain this")
+    parser.add_argument("--variant", choices=tuple(VARIANTS), action="append", help="with --models: this variant, again for others")
+    parser.add_argument("--lock", default="", help="with --models: file that processes hold while they use the device")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("tasks are timed on a GPU, and there is none")
     device = torch.device("cuda", torch.cuda.current_device())
-    print(json.dumps({"device": torch.cuda.get_device_name(device)}))
-    for row in models(device) if arguments.models else [figures(device)]:
-        print(json.dumps(row))
+    if arguments.models:
+        rows: Iterable[dict[str, object]] = models(device, arguments.only, arguments.variant or tuple(VARIANTS), arguments.lock)
+    elif arguments.costs:
+        from benchmarks.task_costs import costs
+        rows = costs(device)
+    else:
+        rows = [{"device": torch.cuda.get_device_name(device), **figures(device)}]
+    for row in rows:
+        print(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()}), flush=True)
 
 
 if __name__ == "__main__":

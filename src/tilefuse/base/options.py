@@ -89,7 +89,10 @@ class Options:
     task_blocks: int = option(
         0, "blocks a multiprocessor of kernels of tasks, which bounds registers (with grid_level); 0: as many as are estimated to fit",
         affects_code=True)
-    task_ahead: bool = option(True, "tasks of one kernel fetch their weights into L2 before they wait (with grid_level)", affects_code=True)
+    task_stages: int = option(
+        2, "stages of a kernel of tasks that blocks hold at once (with grid_level): tasks of the next stage fetch their weights and wait "
+        "while the present one runs", affects_code=True, choices=(1, 2, 3, 4))
+    task_ahead: bool = option(True, "tasks of one kernel load or fetch their weights before they wait (with grid_level)", affects_code=True)
     task_limit_ms: int = option(
         0, "debugging kernels of tasks: longest wait of a task in ms, after which the kernel stops and names task and counter; 0: none",
         affects_code=True)

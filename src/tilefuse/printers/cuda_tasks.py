@@ -1,6 +1,10 @@
 """Prints kernels of tasks for CUDA: blocks take the next task, find its body and its operands, wait, run it and publish.
 
-    for (;;) { number = next task; if there is none, leave; find body, member, task; run the body, which awaits and publishes itself }
+    number = next task
+    for (;;) { if there is none, leave; take the next number; find body, member, task; run the body, which awaits and publishes itself }
+
+A block takes the number of its next task before it begins the present one, so that nothing waits for the counter. Its next task is then
+higher than its present one, and the lowest task that is not done is either some block's present task or free to be one: waits still end.
 """
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Protocol
 
 from tilefuse.kernel.expression import ExpressionPrinter, IndexScope
 from tilefuse.kernel.ir import Buffer, Group, Kernel, Stmt
-from tilefuse.kernel.tasks.order import OWN_COUNTERS, RECORD_FIELDS, TaskOrder, records_symbol
+from tilefuse.kernel.tasks.order import COUNTER_WORDS, OWN_COUNTERS, RECORD_FIELDS, TaskOrder, records_symbol
 from tilefuse.kernel.tasks.statements import Await, Publish
 from tilefuse.kernel.tasks.tables import find_task, member_numbers, operand_number, task_tables
 from tilefuse.kernel.writer import Writer, comment_text, identifier
@@ -37,6 +41,7 @@ def task_operands(kernel: Kernel, index_type: str, out: Writer) -> str:
     with out.block(f"struct {kernel.name}_operands", ";"):
         out.line(f"void* at[{len(kernel.parameters)}];")
     task_tables(kernel, f"__constant__ {index_type}", out)
+    out.line(f"constexpr int tf_counter_words = {COUNTER_WORDS};")
     if _order(kernel).limit_ms:
         body_names(_order(kernel), out)
     if _order(kernel).recorded:
@@ -52,13 +57,15 @@ def task_loop(p: TaskStatements) -> None:
     for s in kernel.body:
         if not isinstance(s, Group):
             p.statement(s)
-    out.line("__shared__ int tf_taken;")
+    out.line("__shared__ int tf_taken[2];")
     out.line(f"unsigned int* const tf_counters = static_cast<unsigned int*>({_parameter(kernel, order.counters)});")
-    with out.block("for (;;)"):
-        out.line("if (threadIdx.x == 0) tf_taken = tf_take_task(tf_counters);")
-        out.line("__syncthreads();")
-        out.line("const int tf_number = tf_taken;")
+    out.line("int tf_next = tf_take_task(tf_counters);")
+    out.line("if (threadIdx.x == 0) tf_taken[0] = tf_next;")
+    out.line("__syncthreads();")
+    with out.block("for (int tf_place = 0;; tf_place ^= 1)"):
+        out.line("const int tf_number = tf_taken[tf_place];")
         out.line(f"if (tf_number >= {order.num_tasks}) break;")
+        out.line("tf_next = tf_take_task(tf_counters);")
         if order.recorded:
             out.line("const unsigned long long tf_begin_ns = tf_now_ns();")
         find_task(kernel, p.scope.index_type, out)
@@ -68,7 +75,7 @@ def task_loop(p: TaskStatements) -> None:
                 _task(p, group, order)
         if order.recorded:
             out.line(f"tf_record_task({records_symbol(kernel.name)}, tf_number, tf_begin_ns);")
-    out.line(f"tf_leave_tasks(tf_counters, {order.num_counters});")
+    out.line(f"tf_leave_tasks<tf_counter_words>(tf_counters, {order.num_counters});")
 
 
 def _task(p: TaskStatements, group: Group, order: TaskOrder) -> None:
@@ -77,6 +84,7 @@ def _task(p: TaskStatements, group: Group, order: TaskOrder) -> None:
     out.comment(comment_text(order.names[kernel.groups.index(group)]))
     with p.scope.nested():
         p.scope.enter_group(group)
+        out.line("const int thread = tf_thread_again();")
         for name, text in member_numbers(kernel, group):
             out.line(f"const {p.scope.index_type} {name} = {text};")
         for n, slot in enumerate(group.slots):
@@ -84,24 +92,29 @@ def _task(p: TaskStatements, group: Group, order: TaskOrder) -> None:
             source = f"static_cast<{pointer}>(tf_operands.at[{operand_number(kernel, group, n)}])"
             out.line(f"{pointer}{restrict} const {identifier(slot.name)} = {source};")
         p.expressions.narrow = group.narrow
-        p.body(group.body)
-        if not (group.body and isinstance(group.body[-1], Publish)):
-            out.line("__syncthreads();")  # all have read `tf_taken`
+        publishes = bool(group.body) and isinstance(group.body[-1], Publish)
+        p.body(group.body[:-1] if publishes else group.body)
+        # The other place: some thread may still read this task's number. The barrier behind it hands the next one to the block.
+        out.line("if (threadIdx.x == 0) tf_taken[tf_place ^ 1] = tf_next;")
+        if publishes:
+            p.statement(group.body[-1])
+        else:
+            out.line("__syncthreads();")
 
 
 def await_text(p: TaskStatements, s: Await) -> str:
     """The wait of a block; watched where the order has a limit."""
     order, text = _order(p.kernel), p.scope.text
-    place = f"tf_counters + {p.scope.operand(s.index)}"
+    place = f"tf_counters + tf_counter_words * {p.scope.operand(s.index)}"
     if not order.limit_ms:
-        return f"tf_await({place}, {text(s.count)}, {text(s.value)});"
-    return (f"tf_await_watched({place}, {text(s.count)}, {text(s.value)}, (int)({text(s.index)}) - {OWN_COUNTERS}, {order.limit_ms}, "
-            "tf_body_names[tf_body], tf_number);")
+        return f"tf_await<tf_counter_words>({place}, {text(s.count)}, {text(s.value)});"
+    return (f"tf_await_watched<tf_counter_words>({place}, {text(s.count)}, {text(s.value)}, (int)({text(s.index)}) - {OWN_COUNTERS}, "
+            f"{order.limit_ms}, tf_body_names[tf_body], tf_number);")
 
 
 def publish_text(p: TaskStatements, s: Publish) -> str:
     """The publication of a block's writes."""
-    return f"tf_publish(tf_counters + {p.scope.operand(s.index)});"
+    return f"tf_publish(tf_counters + tf_counter_words * {p.scope.operand(s.index)});"
 
 
 def body_names(order: TaskOrder, out: Writer) -> None:

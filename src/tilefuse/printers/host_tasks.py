@@ -123,7 +123,7 @@ def declare_counters(p: TaskBlocks) -> None:
 
 def counters_to_zero(p: TaskBlocks) -> None:
     """Prints the reset of the counters."""
-    p.out.line(f"std::memset(tf_counters, 0, {_order(p.kernel).num_counters} * sizeof(unsigned int));")
+    p.out.line(f"std::memset(tf_counters, 0, {_order(p.kernel).counter_words} * sizeof(unsigned int));")
 
 
 def _group_of(kernel: Kernel, s: Stmt) -> int:

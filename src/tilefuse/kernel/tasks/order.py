@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilefuse.target.memory import LINE_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -54,7 +56,7 @@ class TaskOrder:
 
     segments      in order; together all members of all groups, each once
     counters      parameter of the counters, u32: the number of the next task, the number of blocks that are done, then those of tasks.
-                  The last block to end sets all of them to zero again
+                  The last block to end sets all of them to zero again. Each has `COUNTER_WORDS` words
     num_counters  of `counters`
     names         a text for each group, for messages and timelines
     aliases       (parameter, parameter that it is a window of, first element) of parameters that lie in one another's memory
@@ -75,9 +77,16 @@ class TaskOrder:
         """Tasks of all segments."""
         return sum(s.num_tasks for s in self.segments)
 
+    @property
+    def counter_words(self) -> int:
+        """Words of all counters."""
+        return self.num_counters * COUNTER_WORDS
+
 
 # Counters before those of tasks: the next task, and the blocks that are done.
 OWN_COUNTERS = 2
+# Words from one counter to the next: a line each, so that blocks that poll one counter do not delay additions to another.
+COUNTER_WORDS = LINE_BYTES // 4
 # Numbers of a task's record: start and end in nanoseconds, multiprocessor.
 RECORD_FIELDS = 3
 

@@ -177,7 +177,7 @@ class _Joining:
                         if v in self.views and self.views[v].base in written)
         layouts = {v: self.layouts[v] for v in values if v in self.layouts}
         options = self.options
-        setting = Setting(options.task_blocks, options.task_ahead, options.task_limit_ms, options.task_times)
+        setting = Setting(options.task_blocks, options.task_stages, options.task_ahead, options.task_limit_ms, options.task_times)
         pieces = [x for p in parts for x in p.pieces]
         program = build_tasks(pattern.graph(self.graph, "tasks"), layouts, pieces, windows, self.device, setting)
         if isinstance(program, Rejected):

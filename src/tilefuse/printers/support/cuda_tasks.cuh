@@ -1,21 +1,37 @@
 // Kernels of tasks: the next task, waits for counters of other tasks, and accesses to memory that other tasks of the kernel write.
 
 //@ tf_take_task
-// The number of the next task. Tasks are taken in their order, so that a task whose turn has come never waits for one that no block has.
-TF_INLINE int tf_take_task(unsigned int* counters) { return (int)atomicAdd(counters, 1u); }
+// The number of the next task, in the first thread. Tasks are taken in their order, so that a task whose turn has come never waits for one
+// that no block has. Nobody waits for the number before it is read. An increment: the compiler would sum additions over the lanes of the
+// warp first, and then wait for the result at once.
+TF_INLINE int tf_take_task(unsigned int* counters) {
+  int number = 0;
+  if (threadIdx.x == 0) asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], 0xffffffff;" : "=r"(number) : "l"(counters) : "memory");
+  return number;
+}
+
+//@ tf_thread_again
+// The number of the thread, which the compiler takes for another one in each task: else it keeps addresses of all bodies in registers from
+// task to task (a layer of a decode step: 128 registers and spills, 48 without).
+TF_INLINE int tf_thread_again() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
 
 //@ tf_leave_tasks
 // Counts this block as done. The last block sets all counters to zero: no other one touches them any more, and the next kernel finds them as
-// this one has. One thread takes tasks, publishes and leaves, so that its release orders all that its block has counted.
-TF_INLINE void tf_leave_tasks(unsigned int* counters, int num_counters) {
+// this one has. One thread takes tasks, publishes and leaves, so that its release orders all that its block has counted. WORDS: from one
+// counter to the next.
+template <int WORDS> TF_INLINE void tf_leave_tasks(unsigned int* counters, int num_counters) {
   bool last = false;
   if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicAdd(counters + 1, 1u) == gridDim.x - 1u;
+    unsigned int before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], 0xffffffff;" : "=r"(before) : "l"(counters + WORDS) : "memory");
+    last = before == gridDim.x - 1u;
   }
   if (!__syncthreads_or(last)) return;
-  __threadfence();
-  for (int n = threadIdx.x; n < num_counters; n += blockDim.x) counters[n] = 0u;
+  for (int n = threadIdx.x; n < num_counters; n += blockDim.x) counters[WORDS * n] = 0u;
 }
 
 //@ tf_acquired
@@ -28,9 +44,9 @@ TF_INLINE unsigned int tf_acquired(const unsigned int* counter) {
 //@ tf_await
 // Waits until `count` counters have reached a value. One thread polls each; the barrier hands on to the block what it has acquired.
 // Source: PTX ISA, memory consistency model: causality order passes barriers.
-TF_INLINE void tf_await(const unsigned int* counters, int count, unsigned int value) {
+template <int WORDS> TF_INLINE void tf_await(const unsigned int* counters, int count, unsigned int value) {
   for (int n = threadIdx.x; n < count; n += blockDim.x)
-    while (tf_acquired(counters + n) < value) __nanosleep(20);
+    while (tf_acquired(counters + WORDS * n) < value) {}
   __syncthreads();
 }
 
@@ -43,13 +59,12 @@ TF_INLINE unsigned long long tf_now_ns() {
 
 //@ tf_await_watched
 // As tf_await; a wait beyond the limit is told and ends the kernel, and with it the context.
-TF_INLINE void tf_await_watched(const unsigned int* counters, int count, unsigned int value, int first, int limit_ms, const char* body,
-                                int number) {
+template <int WORDS> TF_INLINE void tf_await_watched(const unsigned int* counters, int count, unsigned int value, int first, int limit_ms,
+                                                     const char* body, int number) {
   const unsigned long long begin = tf_now_ns();
   for (int n = threadIdx.x; n < count; n += blockDim.x) {
     unsigned int reached;
-    while ((reached = tf_acquired(counters + n)) < value) {
-      __nanosleep(20);
+    while ((reached = tf_acquired(counters + WORDS * n)) < value) {
       if (tf_now_ns() - begin < limit_ms * 1000000ull) continue;
       printf("tilefuse: task %d (%s) has waited %d ms for counter %d: %u of %u\n", number, body, limit_ms, first + n, reached, value);
       __trap();

@@ -22,9 +22,11 @@ from tilefuse.templates.tasks.record import Stage, Tasks, Window
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Settings of a kernel of tasks that options give: fields of `Tasks`."""
+    """Settings of a kernel of tasks that options give: fields of `Tasks`. at_once: stages whose tasks blocks hold at once, where they are
+    enough: those of the next stage fetch their weights and wait while the present one runs."""
 
     together: int = 0
+    at_once: int = 2
     ahead: bool = True
     limit_ms: int = 0
     recorded: bool = False
@@ -87,13 +89,24 @@ def build_tasks(graph: Graph, layouts: Layouts, pieces: Sequence[Piece], windows
         return workers
     number_of = {key: n for n, key in enumerate(bodies)}
     stages = _stages(pieces, number_of, bodies, windows)
-    tiles = tuple(-(-b.launch.num_blocks // workers) for b in bodies.values())
+    at_once = setting.at_once if device.kind == "cuda" else 1
+    tiles = tuple(-(-b.launch.num_blocks // max(workers // at_once, 1)) for b in bodies.values())
     body_us = [stage_us(b, device) for b in bodies.values()]
     us = tuple(body_us[s.body] for s in stages)
     choice = Tasks(threads, workers, tuple(bodies.values()), tiles, stages, tuple(windows), us, setting.together, setting.ahead,
                    setting.limit_ms, setting.recorded)
-    most = max(choice.num_tasks(n) for n in range(len(stages)))
-    return _program(graph, layouts, replace(choice, workers=min(workers, most)), pieces, device)
+    return _program(graph, layouts, replace(choice, workers=min(workers, _most_at_once(choice, at_once))), pieces, device)
+
+
+def _most_at_once(choice: Tasks, at_once: int) -> int:
+    """Largest number of tasks of stages that run side by side, and of those that follow them up to `at_once` waits apart."""
+    depths: list[int] = []
+    tasks: list[int] = []
+    for n, stage in enumerate(choice.stages):
+        depths.append(max((depths[a] + 1 for a in stage.awaits), default=0))
+        tasks += [0] * (depths[n] + 1 - len(tasks))
+        tasks[depths[n]] += choice.num_tasks(n)
+    return max(sum(tasks[n:n + at_once]) for n in range(len(tasks)))
 
 
 def _workers(bodies: Sequence[TileProgram], threads: int, bound: int, device: DeviceSpec) -> int | Rejected:

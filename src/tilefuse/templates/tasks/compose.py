@@ -15,17 +15,16 @@ from tilefuse.emit.kernel_writer import extent_in_memory
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import I32
 from tilefuse.ir.scalar import Bound
-from tilefuse.kernel.asynchronous import Prefetch
 from tilefuse.kernel.ir import Barrier, Buffer, For, Group, If, Kernel, Let, Member, Stmt
-from tilefuse.kernel.tasks.extract import TASK, program_of, stretches
-from tilefuse.kernel.tasks.order import OWN_COUNTERS, Segment, TaskOrder
+from tilefuse.kernel.tasks.extract import TASK, program_of
+from tilefuse.kernel.tasks.order import COUNTER_WORDS, OWN_COUNTERS, Segment, TaskOrder
 from tilefuse.kernel.tasks.proof import prove
 from tilefuse.kernel.tasks.statements import Await, Publish
 from tilefuse.kernel.writer import free_identifier, identifier
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.target.memory import LINE_BYTES
 from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.tasks.ahead import begun_early, fetched_lines, settled_inputs, touched_slots
 from tilefuse.templates.tasks.bodies import without_start
 from tilefuse.templates.tasks.record import Tasks
 
@@ -35,27 +34,28 @@ COUNTERS = "task_counters"
 def compose_tasks(program: TileProgram, choice: Tasks, device: DeviceSpec) -> Kernel:
     """The kernel of a task program. Raises: InternalError where its order is not proved."""
     taken = {COUNTERS}
+    written = {v for s in choice.stages for v in s.values[_num_inputs(choice.bodies[s.body]):]} | {w.value for w in choice.windows}
+    settled = [_settled(choice, n, written) if device.kind == "cuda" else frozenset[str]() for n in range(len(choice.bodies))]
     composed: list[Kernel] = []
-    for body in choice.bodies:
-        kernel = kernel_template(body.choice).compose(body, device, taken=taken)
+    for body, inputs in zip(choice.bodies, settled, strict=True):
+        kernel = kernel_template(body.choice).compose(body, device, inputs, taken)
         taken.update(text for b in kernel.buffers for text in (b.name, identifier(b.name)))
         composed.append(kernel)
     parameters = _Parameters(program, taken)
     members = [_members(choice, n, kernel, parameters) for n, kernel in enumerate(composed)]
-    written = {v for s in choice.stages for v in s.values[_num_inputs(choice.bodies[s.body]):]} | {w.value for w in choice.windows}
-    groups = tuple(_group(choice, n, kernel, members[n], _settled(choice, n, kernel, written) if device.kind == "cuda" else frozenset())
-                   for n, kernel in enumerate(composed))
+    groups = tuple(_group(choice, n, kernel, members[n], settled[n]) for n, kernel in enumerate(composed))
     num_tasks = sum(choice.num_tasks(n) for n in range(len(choice.stages)))
-    counters = Buffer(COUNTERS, I32, OWN_COUNTERS + len(choice.stages), "global", "counter")
+    num_counters = OWN_COUNTERS + len(choice.stages)
+    counters = Buffer(COUNTERS, I32, num_counters * COUNTER_WORDS, "global", "counter")
     globals_ = tuple(replace(b, role="out" if b.origin in written else "in") for b in parameters.buffers.values())
     shared = tuple(b for kernel in composed for b in kernel.buffers if b.space == "shared")
     name_of = {b.origin: b.name for b in globals_}
-    order = TaskOrder(_segments(choice), COUNTERS, counters.num_elements, tuple(b.notation for b in choice.bodies),
+    order = TaskOrder(_segments(choice), COUNTERS, num_counters, tuple(b.notation for b in choice.bodies),
                       tuple((name_of[w.value], name_of[w.base], w.first) for w in choice.windows), choice.limit_ms,
                       choice.recorded)
     launch = Launch(choice.workers, choice.threads, 1, max(k.launch.shared_bytes for k in composed), device.starts_early)
     header = (program.notation, f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
-              f"{num_tasks} tasks of {len(choice.stages)} stages, {len(groups)} bodies, {counters.num_elements} counters")
+              f"{num_tasks} tasks of {len(choice.stages)} stages, {len(groups)} bodies, {num_counters} counters")
     kernel = Kernel(program.name, (*globals_, counters, *shared), launch, groups, header, min_blocks=choice.together,
                     tasks=order)
     findings = prove(program_of(kernel))
@@ -105,48 +105,38 @@ def _most_waits(choice: Tasks, body: int) -> int:
     return max(len(s.awaits) for s in choice.stages if s.body == body)
 
 
-def _settled(choice: Tasks, body: int, kernel: Kernel, written: Set[str]) -> frozenset[str]:
-    """Slots of a body that no stage of it reads from another task: weights, and inputs of the kernel."""
-    graph = choice.bodies[body].graph
-    place = {i.name: n for n, i in enumerate(graph.inputs)}
-    stages = [s for s in choice.stages if s.body == body]
-    return frozenset(slot.name for slot in kernel.parameters
-                     if slot.origin in place and not any(s.values[place[slot.origin]] in written for s in stages))
-
-
-def _ahead(group: Group, threads: int, settled: Set[str]) -> tuple[Stmt, ...]:
-    """Statements that fetch what a task reads of settled memory into L2 before it waits, one line a thread at a time."""
-    num_tasks = max(m.num_blocks for m in group.members)
-    slots = {s.name: s for s in group.slots}
-    statements: list[Stmt] = []
-    for n, run in enumerate(stretches(group, threads, num_tasks, settled)):
-        line, slot = LINE_BYTES // slots[run.slot].dtype.itemsize, slots[run.slot]
-        at = run.start + axis(f"tf_line_{n}")
-        fetch: tuple[Stmt, ...] = (Prefetch(run.slot, at),)
-        if run.start.coefficient(TASK) * (num_tasks - 1) + run.start.const + run.length > slot.num_elements:
-            fetch = (If((Bound(at, 0, slot.num_elements),), fetch),)
-        statements.append(For(f"tf_line_{n}", axis("thread") * line, number(run.length), threads * line, fetch))
-    return tuple(statements)
+def _settled(choice: Tasks, body: int, written: Set[str]) -> frozenset[str]:
+    """Inputs of a body that its tasks may read before they wait: those that no stage of it reads from another task."""
+    names = tuple(i.name for i in choice.bodies[body].graph.inputs)
+    if not choice.ahead or not _most_waits(choice, body):
+        return frozenset()
+    return settled_inputs(names, [s.values for s in choice.stages if s.body == body], written)
 
 
 def _group(choice: Tasks, body: int, kernel: Kernel, members: Sequence[Member], settled: Set[str]) -> Group:
+    """A body with its waits and its publication. settled: inputs that it may read before it waits."""
     waits = _most_waits(choice, body)
     names = ("tf_own", *(name for n in range(waits) for name in (f"tf_from_{n}", f"tf_tasks_{n}")))
     extents = tuple((name, 1 + max(m.numbers[n] for m in members)) for n, name in enumerate(names))
     awaits = tuple(Await(COUNTERS, axis(f"tf_from_{n}"), axis(f"tf_tasks_{n}")) for n in range(waits))
     awaited = {a for s in choice.stages for a in s.awaits}
     publishes = any(n in awaited for n, s in enumerate(choice.stages) if s.body == body)
-    work = _tiles(without_start(kernel), choice.bodies[body].launch.num_blocks, choice.tiles[body])
+    slots = frozenset(slot.name for slot in kernel.parameters if slot.origin in settled)
+    num_blocks, tiles = choice.bodies[body].launch.num_blocks, choice.tiles[body]
+    before: tuple[Stmt, ...] = ()
+    if tiles == 1:
+        before, work = begun_early(kernel.body, slots)
+        before = (Let("block", axis(TASK), num_blocks), *before)
+    else:
+        work = _tiles(without_start(kernel), num_blocks, tiles)
     end = (Publish(COUNTERS, axis("tf_own")),) if publishes else ()
-    group = Group(0, kernel.parameters, tuple(members), (*awaits, *work, *end), extents, (), kernel.narrow)
-    ahead = _ahead(group, choice.threads, settled) if waits and choice.ahead else ()
-    return replace(group, body=(*ahead, *group.body))
+    group = Group(0, kernel.parameters, tuple(members), (*before, *awaits, *work, *end), extents, (), kernel.narrow)
+    fetched = fetched_lines(group, choice.threads, slots - touched_slots(before))
+    return replace(group, body=(*before, *fetched, *awaits, *work, *end))
 
 
 def _tiles(body: tuple[Stmt, ...], num_blocks: int, tiles: int) -> tuple[Stmt, ...]:
-    """The statements of a task: the body once for each of its tiles, whose numbers follow each other."""
-    if tiles == 1:
-        return (Let("block", axis(TASK), num_blocks), *body)
+    """The statements of a task of several tiles: the body once for each, whose numbers follow each other."""
     turn = "tf_tile"
     tile: Affine = axis(TASK) * tiles + axis(turn)
     inner: tuple[Stmt, ...] = (*body, Barrier())

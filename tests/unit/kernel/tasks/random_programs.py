@@ -104,3 +104,33 @@ def _begins_without(program: TaskProgram, stuck: int, late: int) -> bool:
             left.remove(n)
             for c in program.tasks[n].publishes:
                 counters[c] = counters.get(c, 0) + 1
+
+
+def ends_with_tickets(program: TaskProgram, blocks: int, draw: Random) -> bool:
+    """Whether blocks that take the number of their next task before they run the present one end all tasks; a block starts at any time.
+
+    Between two events the adversary has any block that can go on take its next step: start, or end its task.
+    """
+    counters: dict[int, int] = {}
+    taken = done = 0
+    held: list[list[int] | None] = [None] * blocks
+
+    def can_go_on(block: int) -> bool:
+        numbers = held[block]
+        if numbers is None:
+            return True
+        return numbers[0] < len(program.tasks) and all(counters.get(n.counter, 0) >= n.value for n in program.tasks[numbers[0]].needs)
+
+    while ready := [b for b in range(blocks) if can_go_on(b)]:
+        block = draw.choice(ready)
+        numbers = held[block]
+        if numbers is None:
+            held[block] = [taken, taken + 1]
+            taken += 2
+            continue
+        for c in program.tasks[numbers[0]].publishes:
+            counters[c] = counters.get(c, 0) + 1
+        done += 1
+        held[block] = [numbers[1], taken]
+        taken += 1
+    return done == len(program.tasks)

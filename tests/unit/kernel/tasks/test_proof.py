@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.unit.kernel.tasks.random_programs import FAULTS, conflicts, is_safe, safe_program, with_fault
+from tests.unit.kernel.tasks.random_programs import FAULTS, conflicts, ends_with_tickets, is_safe, safe_program, with_fault
 from tilefuse.kernel.tasks.program import Need, Task, TaskProgram, Touch
 from tilefuse.kernel.tasks.proof import happens_before, prove
 
@@ -67,3 +67,13 @@ def test_behind_is_what_an_adversary_cannot_avoid() -> None:
         behind = happens_before(program)
         for b, late in enumerate(program.tasks):
             assert all(behind[b] >> a & 1 for a in range(b) if conflicts(program.tasks[a], late))
+
+
+def test_tickets_taken_ahead_end() -> None:
+    """Blocks hold the numbers of a task and of the next one. A proved program ends with any number of blocks, whenever they start."""
+    draw = Random(8)
+    for _ in range(1000):
+        program = safe_program(draw)
+        assert ends_with_tickets(program, draw.randint(1, 5), draw), program
+    circle = TaskProgram((Task("u", (Need(0, 1),)), Task("p", (), (0,))))
+    assert not ends_with_tickets(circle, 1, draw), "one block never comes to the task that it waits for"

@@ -138,7 +138,7 @@ def test_cuda_text() -> None:
     """Loads of values that other tasks write pass the first-level cache and carry no promise that nobody else writes them."""
     kernel = task_case("chain").kernels[0]
     text = print_cuda(kernel, H200)
-    assert "tf_take_task(tf_counters)" in text and "tf_leave_tasks(tf_counters" in text and "red.release.gpu" in text
+    assert "tf_take_task(tf_counters)" in text and "tf_leave_tasks<tf_counter_words>(tf_counters" in text and "red.release.gpu" in text
     assert "ld.acquire.gpu" in text and "tf_vector_load_changed" in text
     for slot in changed_slots(kernel):
         assert f"__restrict__ const {slot} =" not in text
