@@ -3,7 +3,7 @@
     python -m benchmarks.tasks --costs
 
 Each row is a chain of stages of one task a multiprocessor; its time over the number of stages is a stage. Some changes give up what makes
-a kernel right (the release of a publication, the acquisition of a wait): their rows say what these cost, and no result is compared. Two rows
+a kernel right (the release of a publication, the acquisition of a wait): their rows say what these cost, no result is compared. Two rows
 are other ways to hand values on: kernels that start early, and values that carry a stamp, so that readers poll the values themselves and
 need neither counters nor fences.
 """
@@ -104,7 +104,7 @@ def _launches_us(device: torch.device, blocks: int) -> float:
 
 
 # Values of 4 bytes with stamps of 4 bytes in one word, which is stored and loaded as a whole. Two places by turns: a block writes stage
-# s + 2 once it has read all of stage s + 1, whose writers had read all of stage s. Stamps of a call begin where those of the last one ended.
+# s + 2 once it has read all of stage s + 1, whose writers had read all of stage s. Stamps of a call begin where those of the last ended.
 STAMPED = """
 struct k_stamped_operands { void* at[3]; };
 extern "C" __global__ void __launch_bounds__(%(threads)d) k_stamped(const __grid_constant__ k_stamped_operands tf_operands) {

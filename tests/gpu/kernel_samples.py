@@ -162,15 +162,20 @@ def samples(device: DeviceSpec) -> Iterator[Sample]:
         yield from _pipelined(device)
     for code in generate(parse_graph(IN_PLACE), constants={}, device=device, options=Options()).spec.kernels:
         yield Sample("scatter in place", code, None)
-    for name, text in {"steps": recurrence_text("f16", 64, rows=4), "norms": NORMS}.items():
-        options = Options(passes=NOT_JOINED, max_kernel_nodes=4, grid_level="always")
-        for n, code in enumerate(generate(parse_graph(text), constants={}, device=device, options=options).spec.kernels):
-            yield Sample(f"tasks {name} {n}", code, None)
+    yield from task_samples(device)
     # Kernels that fetch inputs while the one ahead runs: each sample is launched twice in a row, and the second does.
     for dtype, width in EARLY:
         graph, options = parse_graph(recurrence_text(dtype, width)), Options(passes=NOT_JOINED, max_kernel_nodes=4)
         found = generate(graph, constants={}, device=device, options=options).spec.kernels
         yield from (Sample(f"early {dtype} {width} {n}", code, None) for n, code in enumerate(found) if "_early" in code.entry)
+
+
+def task_samples(device: DeviceSpec) -> Iterator[Sample]:
+    """Kernels of tasks: a recurrence with copies of weights ahead of the wait, products with weights in registers ahead of it."""
+    for name, text in {"steps": recurrence_text("f16", 64, rows=4), "norms": NORMS}.items():
+        options = Options(passes=NOT_JOINED, max_kernel_nodes=4, grid_level="always")
+        for n, code in enumerate(generate(parse_graph(text), constants={}, device=device, options=options).spec.kernels):
+            yield Sample(f"tasks {name} {n}", code, None)
 
 
 def _pipelined(device: DeviceSpec) -> Iterator[Sample]:

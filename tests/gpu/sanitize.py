@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m tests.gpu.sanitize", description=__doc__)
     found.add_argument("--tools", default=",".join(TOOLS), type=tools_of, help=f"comma list of {', '.join((*TOOLS, *MORE_TOOLS))}")
     found.add_argument("--only", default="", help="regular expression that a kernel's name in the sample must match")
+    found.add_argument("--tasks", action="store_true", help="kernels of tasks alone")
     found.add_argument("--sanitizer", default="", help="path of compute-sanitizer; default: on PATH, or below CUDA_HOME or /usr/local/cuda")
     found.add_argument("--keep", type=Path, help="folder for sources, machine code and the tools' full output")
     found.add_argument("--seconds", type=float, default=300.0, help="time that one tool may take")
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if options.launch:
         return launch(options.launch)
-    from tests.gpu.kernel_samples import kinds, samples
+    from tests.gpu.kernel_samples import kinds, samples, task_samples
     from tilefuse.runtime import cuda_api
     from tilefuse.target.catalog import describe_device
     from tilefuse.target.device import H200
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = cuda_api.describe_device(0)
         device = describe_device(found.name, found.capability, found.memory_bytes, dict(found.facts))
     started = time.monotonic()
-    chosen = [s for s in samples(device) if re.search(options.only, s.name)]
+    chosen = [s for s in (task_samples if options.tasks else samples)(device) if re.search(options.only, s.name)]
     if options.list:
         print("\n".join(f"{s.name}: {', '.join(sorted(kinds(s)))}" for s in chosen))
         return 0
