@@ -150,24 +150,24 @@ def arguments_of(parts: Sequence[Any], run: Callable[[], object]) -> list[tuple[
     """Each compiled part that one `run` calls, with the tensors it is called with (kept alive, updated ones copied)."""
     found: list[tuple[Any, list[torch.Tensor]]] = []
 
-    def record(part: Any) -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:
+    def record(part: Any, original: Callable[[list[Any]], list[torch.Tensor]]) -> Callable[[list[Any]], list[torch.Tensor]]:
         updated = [name in part.program.spec.updates for name in part.program.spec.inputs]
-        original = part.program.call_boxed
 
         def call(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
             found.append((part, [t.clone() if again else t for t, again in zip(tensors, updated)]))
-            results: list[torch.Tensor] = original(tensors)
-            return results
+            return original(tensors)
 
         return call
 
-    for part in parts:
-        part.program.call_boxed = record(part)
+    # A part's boxed call is fixed when it is compiled: its program's, or that of its recordings.
+    calls = [(part, part._run) for part in parts]
+    for part, original in calls:
+        part._run = record(part, original)
     try:
         run()
     finally:
-        for part in parts:
-            del part.program.call_boxed
+        for part, original in calls:
+            part._run = original
     return found
 
 

@@ -1,18 +1,24 @@
-"""Gradients of attention timed beside the library's: ours by the option `attention_gradients=kernels`, flash's and cuDNN's calls.
+"""Gradients of attention timed beside the library's: kernels of ours by their definition, flash's and cuDNN's calls.
 
     python -m benchmarks.attention.gradients                          every case; lines of a table, right against double precision?
     python -m benchmarks.attention.gradients --record FILE            and a line of JSON each
     python -m benchmarks.attention.gradients bf16/causal/4x16x4096x64 some cases, in the names of `benchmarks.attention.cases`
     python -m benchmarks.attention.gradients --predict h200           predicted times alone, on any machine
+    python -m benchmarks.attention.gradients --plan FOLDER --device h200     programs planned on any machine, and those timed on a device:
+    python -m benchmarks.attention.gradients --planned FOLDER
 
-Times are those of the gradients alone, from a forward pass that has kept the logarithms of its sums, with rotated inputs.
+Times are those of the gradients alone, from a forward pass that has kept the logarithms of its sums, with rotated inputs. Below a case are
+its kernels, each with its time by events and its predicted one. The option `attention_gradients` takes the same kernels for torch's calls.
 """
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,10 +29,14 @@ from benchmarks.attention.cases import Attention, attention_of
 from benchmarks.timing import num_input_sets, time_calls
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
+from tilefuse.driver.measure.measure import build_together
 from tilefuse.ir.dtype import DTYPES
 from tilefuse.ir.graph import Graph, Type
 from tilefuse.ir.library.attention_gradient_call import AttentionGradientCall
 from tilefuse.plan.rewrites.attention_gradient import RESULTS, gradient_definition
+from tilefuse.runtime.calls.step_times import StepTime
+from tilefuse.runtime.program import Program
+from tilefuse.runtime.spec import ProgramSpec
 from tilefuse.target.catalog import device_by_name
 from tilefuse.target.device import DeviceSpec
 
@@ -59,11 +69,34 @@ def graph_of(case: Attention) -> Graph:
     return gradient_definition(call, types, RESULTS)
 
 
-def predicted(case: Attention, device: DeviceSpec) -> list[tuple[str, str, float]]:
-    """(template, tiles, predicted time) of each kernel of the plan. Units: microseconds."""
-    plan = generate(graph_of(case), constants={}, input_layouts={}, device=device, options=Options()).plan
-    return [(k.program.template, " ".join(f"{n}={v}" for n, v in k.program.parameters if k.program.template == "walked_back"), k.cost.us)
-            for k in plan.kernels]
+@dataclass(frozen=True)
+class Planned:
+    """A case's program without machine code. kernels: (template, tiles, predicted time) of each, in the program's order.
+
+    Units: microseconds.
+    """
+
+    name: str
+    spec: ProgramSpec
+    kernels: tuple[tuple[str, str, float], ...]
+
+    @property
+    def us(self) -> float:
+        """Predicted time of all kernels. Units: microseconds."""
+        return sum(k[2] for k in self.kernels)
+
+
+def planned(name: str, device: DeviceSpec) -> Planned:
+    """The definition of a case's gradients, planned."""
+    made = generate(graph_of(attention_of(name)), constants={}, input_layouts={}, device=device, options=Options.from_environment())
+    return Planned(name, made.spec, tuple(
+        (k.program.template, " ".join(f"{n}={v}" for n, v in k.program.parameters if k.program.template == "walked_back"), k.cost.us)
+        for k in made.plan.kernels))
+
+
+def saved(name: str, folder: Path) -> Path:
+    """The file of a case's plan."""
+    return folder / (name.replace("/", "_") + ".plan")
 
 
 def forward(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, library: str) -> Sequence[Any]:
@@ -95,20 +128,17 @@ def exact(case: Attention, g: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v:
     return torch.autograd.grad(s.softmax(-1) @ v, (q, k, v), g.detach())
 
 
-def calls_of(case: Attention, sets: Sequence[Sequence[torch.Tensor]]) -> Iterator[tuple[str, list[Callable[[], Any]]]]:
+def calls_of(case: Attention, sets: Sequence[Sequence[torch.Tensor]], program: Program) -> Iterator[tuple[str, list[partial[Any]]]]:
     """Each competitor and its calls, one for each set of inputs. Heads that share keys are repeated for the libraries."""
     group = case.heads // case.key_heads
-    kept = [forward(case, q, *(x.repeat_interleave(group, 1) for x in (k, v)), "flash") for _, q, k, v in sets]
-
-    def ours(g: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, y: torch.Tensor, logs: torch.Tensor, seed: torch.Tensor,
-             offset: torch.Tensor) -> Any:
-        return A._scaled_dot_product_flash_attention_backward(g, q, k, v, y, logs, None, None, case.rows, case.keys, 0.0,
-                                                              case.kind == "causal", seed, offset)
-
-    compiled = torch.compile(ours, backend="tilefuse", dynamic=False, fullgraph=True, options={"attention_gradients": "kernels"})
-    yield "ours", [partial(compiled, *s, r[0], r[1], r[6], r[7]) for s, r in zip(sets, kept, strict=True)]
+    calls: list[partial[Any]] = []
+    for g, q, k, v in sets:
+        y, logs = forward(case, q, *(x.repeat_interleave(group, 1) for x in (k, v)), "flash")[:2]
+        value_by_name = {"g": g, "q": q, "k": k, "v": v, "y": y, "l": logs}
+        calls.append(partial(program, *(value_by_name[n] for n in program.spec.inputs)))
+    yield "ours", calls
     for library in ("flash", "cudnn"):
-        calls: list[Callable[[], Any]] = []
+        calls = []
         for g, q, k, v in sets:
             k, v = (x.repeat_interleave(group, 1) for x in (k, v))
             calls.append(partial(backward, case, library, g, q, k, v, forward(case, q, k, v, library)))
@@ -128,16 +158,23 @@ def error_of(case: Attention, inputs: Sequence[torch.Tensor], gradients: Sequenc
     return worst
 
 
-def time_case(name: str, each_s: float, device: DeviceSpec) -> list[dict[str, Any]]:
+def kernels_text(kernels: Sequence[tuple[str, str, float]], steps: Sequence[StepTime]) -> list[str]:
+    """A line for each kernel: its predicted time, its time, its tiles."""
+    if len(kernels) != len(steps):
+        return [f"{t.us:9.1f} us  {t.name}" for t in steps]
+    pairs = zip(steps, kernels, strict=True)
+    return [f"{t.us:9.1f} us  predicted {us:9.1f}  {template} {tiles}".rstrip() for t, (template, tiles, us) in pairs]
+
+
+def time_case(made: Planned, each_s: float) -> list[dict[str, Any]]:
     """Times of one case as rows of a record."""
-    case, rows = attention_of(name), list[dict[str, Any]]()
+    case, rows = attention_of(made.name), list[dict[str, Any]]()
     q, k, v = case.inputs("cuda")[:3]
     first = [torch.randn_like(q), q, k, v]
     num_bytes = 2 * sum(x.numel() * x.element_size() for x in first)
     sets = [first, *([x.clone() for x in first] for _ in range(num_input_sets(num_bytes, torch.device("cuda"), 4) - 1))]
-    kernels = predicted(case, device)
-    us = sum(k[2] for k in kernels)
-    for label, calls in calls_of(case, sets):
+    program = Program(made.spec, {}, "cuda:0", Options.from_environment())
+    for label, calls in calls_of(case, sets, program):
         try:
             timing, result = time_calls(calls, torch.device("cuda"), budget_s=each_s)
         except RuntimeError as error:
@@ -145,48 +182,63 @@ def time_case(name: str, each_s: float, device: DeviceSpec) -> list[dict[str, An
             continue
         assert isinstance(result, tuple | list)
         wrong = error_of(case, first, result) if case.rows <= 8192 else float("nan")
-        row = {"case": name, "who": label, "us": round(timing.median_us, 2), "low": round(timing.low_us, 2),
+        row = {"case": made.name, "who": label, "us": round(timing.median_us, 2), "low": round(timing.low_us, 2),
                "high": round(timing.high_us, 2), "error": float(f"{wrong:.1e}"), "right": not wrong > BOUND[case.dtype]}
         if label == "ours":
-            row |= {"predicted": round(us, 1), "kernels": [f"{t} {c}".strip() for t, c, _ in kernels]}
+            steps = program.profile(*calls[0].args, repeats=10)
+            row |= {"predicted": round(made.us, 1), "kernels": [f"{t} {c}".strip() for t, c, _ in made.kernels],
+                    "predicted_us": [round(k[2], 1) for k in made.kernels], "kernel_us": [round(t.us, 1) for t in steps]}
+            print(*(f"    {line}" for line in kernels_text(made.kernels, steps)), sep="\n", flush=True)
         rows.append(row)
     return rows
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*")
-    parser.add_argument("--predict", default="", help="name of a device: predicted times alone")
-    parser.add_argument("--record", type=Path)
-    parser.add_argument("--budget", type=float, default=540.0, help="seconds, after which no case begins")
-    parser.add_argument("--each", type=float, default=0.1)
-    given = parser.parse_args()
-    names = given.cases or names_of_cases()
-    if given.predict:
-        device = device_by_name(given.predict)
-        for name in names:
-            kernels = predicted(attention_of(name), device)
-            print(f"{name:36} {sum(k[2] for k in kernels):9.1f} us  {'; '.join(f'{t} {us:.1f} {c}'.strip() for t, c, us in kernels)}")
-        return
-    started = time.perf_counter()
-    device = device_by_name("h200" if "H200" in torch.cuda.get_device_name() else "h100")
-    print(torch.cuda.get_device_name(), flush=True)
-    lines: list[str] = []
-    for name in names:
+def time_cases(names: Sequence[str], device: DeviceSpec, given: argparse.Namespace) -> None:
+    """Builds the programs of all cases together, then times them one by one, until the budget is spent."""
+    started, lines = time.perf_counter(), list[str]()
+    made = [pickle.loads(gzip.decompress(saved(n, given.planned).read_bytes())) if given.planned else planned(n, device) for n in names]
+    build_together([k for of in made for k in of.spec.kernels], Options.from_environment())
+    print(f"{torch.cuda.get_device_name()}, {time.perf_counter() - started:.0f} s to plan and compile", flush=True)
+    for of in made:
         if time.perf_counter() - started > given.budget:
-            print("no time for", name, flush=True)
+            print("no time for", of.name, flush=True)
             continue
-        rows = time_case(name, given.each, device)
+        rows = time_case(of, given.each)
         by_name = {r["who"]: r["us"] for r in rows}
         peers = [us for who, us in by_name.items() if who != "ours"]
         ratio = f"{min(peers) / by_name['ours']:5.2f}" if peers and "ours" in by_name else ""
-        shown = (f"{r['who']} {r['us']:9.1f} ({r['error']:.0e})" for r in rows)
-        print(f"{name:36}", *shown, "best of the libraries over ours", ratio, flush=True)
+        shown = (f"{r['who']} {r['us']:9.1f} ({r['error']:.0e}{'' if r['right'] else ' WRONG'})" for r in rows)
+        print(f"{of.name:36} predicted {of.us:9.1f}", *shown, "best of the libraries over ours", ratio, flush=True)
         lines += [json.dumps(r) for r in rows]
         if given.record:
             given.record.write_text("\n".join(lines) + "\n", encoding="utf-8")
         torch.cuda.empty_cache()
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--predict", default="", help="name of a device: predicted times alone")
+    parser.add_argument("--plan", type=Path, help="folder for programs without machine code, which --planned takes")
+    parser.add_argument("--planned", type=Path)
+    parser.add_argument("--device", default="", help="that programs are planned for; by default the one that is present")
+    parser.add_argument("--record", type=Path)
+    parser.add_argument("--budget", type=float, default=540.0, help="seconds, after which no case begins")
+    parser.add_argument("--each", type=float, default=0.1)
+    given = parser.parse_args(words)
+    names = given.cases or names_of_cases()
+    present = "h200" if torch.cuda.is_available() and "H200" in torch.cuda.get_device_name() else "h100"
+    device = device_by_name(given.predict or given.device or present)
+    if not given.predict and not given.plan:
+        time_cases(names, device, given)
+        return
+    for name in names:
+        of = planned(name, device)
+        print(f"{name:36} {of.us:9.1f} us  {'; '.join(f'{t} {us:.1f} {c}'.strip() for t, c, us in of.kernels)}", flush=True)
+        if given.plan:
+            given.plan.mkdir(parents=True, exist_ok=True)
+            saved(name, given.plan).write_bytes(gzip.compress(pickle.dumps(of)))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from tests.gpu.test_pipelined_walks import has_warpgroup_products, on_device
 from tests.unit.templates.staged.recomputed.back_graphs import Gradient
 from tests.unit.templates.staged.recomputed.test_walked_back import CASES
 from tilefuse.domain.tile import TileProgram
+from tilefuse.driver import torch_backend
 from tilefuse.driver.compile import present_device
 from tilefuse.ir.dtype import BF16, F16
 from tilefuse.runtime.calls.library import TORCH_DTYPES
@@ -68,5 +69,8 @@ def test_calls_of_torch_by_the_option(library: str, causal: bool, width: int) ->
 
     options = {"attention_gradients": "kernels"}
     got = torch.compile(gradients, backend="tilefuse", dynamic=False, fullgraph=True, options=options)(q, k, v, g)
+    kernels = [k.name for part in torch_backend.compiled_parts() for k in part.program.spec.kernels]
+    operators = {type(step).__name__ for part in torch_backend.compiled_parts() for step in part.program.spec.steps}
+    assert len(kernels) >= 3 and "KernelStep" in operators, "torch's own call would be compared with itself"
     for one, two in zip(got, gradients(q, k, v, g), strict=True):
         assert float((one.double() - two.double()).abs().max()) <= 2.0**-5 * float(two.double().abs().max())

@@ -1,15 +1,21 @@
 """Cases of attention by name, and the tiles of theirs that are timed."""
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
 from benchmarks.attention.cases import attention_of
 from benchmarks.attention.decode import main
 from benchmarks.attention.gradients import error_of as gradient_error
-from benchmarks.attention.gradients import names_of_cases, predicted
+from benchmarks.attention.gradients import kernels_text, names_of_cases, planned
 from benchmarks.attention.listing import CASES
 from benchmarks.attention.timed import BOUND, compact, error_of, near_tiles
+from benchmarks.profile import arguments_of
+from tests.unit.templates.host_build import compiler
+from tilefuse.driver import torch_backend
+from tilefuse.runtime.calls.step_times import StepTime
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 
@@ -70,9 +76,40 @@ def test_gradients_in_double_precision_are_those_of_the_definition(name: str) ->
     assert gradient_error(case, inputs, [gradients[0], gradients[1] + 1, gradients[2]]) > 0.1
 
 
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+def test_programs_of_a_call_are_those_that_run() -> None:
+    """Torch runs the first calls of a function's second variant: there is no program of theirs, and after a reset there is one again."""
+    torch_backend.reset()
+
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2.0
+
+    compiled = torch.compile(double, backend=torch_backend.backend, dynamic=False)
+    found = []
+    for size, begins_anew in ((64, True), (96, False), (96, True)):
+        if begins_anew:
+            torch_backend.reset()
+        call = partial(compiled, torch.ones(size))
+        call()
+        found.append([x.shape for _, tensors in arguments_of(torch_backend.compiled_parts(), call) for x in tensors])
+    torch_backend.reset()
+    assert found == [[(64,)], [], [(96,)]]
+
+
+def test_kernels_of_a_program_beside_their_predicted_times() -> None:
+    """By their place, as long as both are as many."""
+    steps = [StepTime("k_a", "kernel", 3.0, 0, 0.0), StepTime("k_b", "kernel", 5.0, 0, 0.0)]
+    lines = kernels_text([("rows", "", 1.5), ("walked_back", "columns=64", 4.0)], steps)
+    assert [line.split() for line in lines] == [["3.0", "us", "predicted", "1.5", "rows"],
+                                                ["5.0", "us", "predicted", "4.0", "walked_back", "columns=64"]]
+    assert kernels_text([], steps[:1]) == ["      3.0 us  k_a"]
+
+
 def test_gradients_are_predicted_without_a_device() -> None:
     """Row sums and two walks for each case; names are cases, each once."""
     names = names_of_cases()
     assert len(set(names)) == len(names) > 40 and all(attention_of(n).rows for n in names)
-    templates = [template for template, _, us in predicted(attention_of("bf16/causal/4x16x4096x64"), H200) if us > 0]
+    of = planned("bf16/causal/4x16x4096x64", H200)
+    templates = [template for template, _, us in of.kernels if us > 0]
+    assert of.us == sum(k[2] for k in of.kernels) and [len(k.parameters) > 2 for k in of.spec.kernels] == [True] * 3
     assert templates.count("walked_back") == 2 and len(templates) == 3
