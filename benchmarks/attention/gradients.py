@@ -18,21 +18,24 @@ import json
 import pickle
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks.attention.cases import Attention, attention_of
 from benchmarks.timing import num_input_sets, time_calls
 from tilefuse.base.options import Options
+from tilefuse.domain.roofline import price_work
 from tilefuse.driver.compile import generate
 from tilefuse.driver.measure.measure import build_together
 from tilefuse.ir.dtype import DTYPES
-from tilefuse.ir.graph import Graph, Type
+from tilefuse.ir.graph import Graph, Input, Type
 from tilefuse.ir.library.attention_gradient_call import AttentionGradientCall
+from tilefuse.plan.price.attention import attention_gradient_work
 from tilefuse.plan.rewrites.attention_gradient import RESULTS, gradient_definition
 from tilefuse.runtime.calls.step_times import StepTime
 from tilefuse.runtime.program import Program
@@ -58,14 +61,19 @@ def names_of_cases() -> tuple[str, ...]:
     return (*lengths, *SHAPES)
 
 
-def graph_of(case: Attention) -> Graph:
-    """The gradients of a case as their definition."""
+def call_of(case: Attention, library: str = "flash") -> tuple[AttentionGradientCall, dict[str, Type]]:
+    """The library's call for the gradients of a case, and the types of its operands."""
     dtype = DTYPES[{torch.float16: "f16", torch.bfloat16: "bf16"}[case.dtype]]
     q = (case.batch, case.heads, case.rows, case.width)
     shapes = {**dict.fromkeys("qyg", q), **dict.fromkeys("kv", (case.batch, case.key_heads, case.keys, case.width))}
     types = {name: Type(dtype, shapes[name]) for name in "qkvyg"} | {"l": Type(DTYPES["f32"], q[:3])}
-    call = AttentionGradientCall("g", "q", "k", "v", "y", "l", "", case.width ** -0.5, case.kind == "causal", "flash", RESULTS,
-                                 case.heads // case.key_heads)
+    return AttentionGradientCall("g", "q", "k", "v", "y", "l", "", case.width ** -0.5, case.kind == "causal", library,
+                                 ("dq", "dk", "dv"), case.heads // case.key_heads), types
+
+
+def graph_of(case: Attention) -> Graph:
+    """The gradients of a case as their definition."""
+    call, types = call_of(case)
     return gradient_definition(call, types, RESULTS)
 
 
@@ -77,6 +85,7 @@ class Planned:
     """
 
     name: str
+    device: str
     spec: ProgramSpec
     kernels: tuple[tuple[str, str, float], ...]
 
@@ -89,7 +98,7 @@ class Planned:
 def planned(name: str, device: DeviceSpec) -> Planned:
     """The definition of a case's gradients, planned."""
     made = generate(graph_of(attention_of(name)), constants={}, input_layouts={}, device=device, options=Options.from_environment())
-    return Planned(name, made.spec, tuple(
+    return Planned(name, device.name, made.spec, tuple(
         (k.program.template, " ".join(f"{n}={v}" for n, v in k.program.parameters if k.program.template == "walked_back"), k.cost.us)
         for k in made.plan.kernels))
 
@@ -97,6 +106,32 @@ def planned(name: str, device: DeviceSpec) -> Planned:
 def saved(name: str, folder: Path) -> Path:
     """The file of a case's plan."""
     return folder / (name.replace("/", "_") + ".plan")
+
+
+def library_features(case: Attention, library: str, device: DeviceSpec) -> tuple[float, float]:
+    """Time of the products of a library's gradients at the whole rate, and of one pass over the operands and results. Units: us."""
+    figures = replace(device.fitted.attention, gradient_rate_shares=((library, 1.0),), gradient_passes=((library, 1.0),),
+                      gradient_start_us=((library, 0.0),))
+    call, types = call_of(case, library)
+    graph = Graph("g", tuple(Input(n, t) for n, t in (types | {f"d{n}": types[n] for n in "qkv"}).items()), (), ())
+    work = attention_gradient_work(call, graph, replace(device, fitted=replace(device.fitted, attention=figures)))
+    assert work is not None
+    of_products, of_bytes = (price_work(replace(work, launches=0, **without), device).us
+                             for without in ({"serial_bytes": 0}, {"operations": ()}))
+    return of_products, of_bytes
+
+
+def fit(record: Path) -> None:
+    """Prints the figures of each library's gradients by least squares over the relative differences."""
+    rows = [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()]
+    for library in ("flash", "cudnn"):
+        timed = [r for r in rows if r["who"] == library]
+        device = device_by_name(timed[0]["device"])
+        of_case = np.array([(*library_features(attention_of(r["case"]), library, device), 1.0) for r in timed])
+        us = np.array([r["us"] for r in timed]) - device.graph_launch_us
+        slow, passes, start_us = np.linalg.lstsq(of_case / us[:, None], np.ones(len(us)), rcond=None)[0]
+        print(f"{library}: share {1 / slow:.3f}, passes {passes:.2f}, start {start_us:.1f} us; predicted over measured",
+              *(f"{ratio:.2f}" for ratio in of_case @ (slow, passes, start_us) / us))
 
 
 def forward(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, library: str) -> Sequence[Any]:
@@ -182,7 +217,7 @@ def time_case(made: Planned, each_s: float) -> list[dict[str, Any]]:
             continue
         assert isinstance(result, tuple | list)
         wrong = error_of(case, first, result) if case.rows <= 8192 else float("nan")
-        row = {"case": made.name, "who": label, "us": round(timing.median_us, 2), "low": round(timing.low_us, 2),
+        row = {"device": made.device, "case": made.name, "who": label, "us": round(timing.median_us, 2), "low": round(timing.low_us, 2),
                "high": round(timing.high_us, 2), "error": float(f"{wrong:.1e}"), "right": not wrong > BOUND[case.dtype]}
         if label == "ours":
             steps = program.profile(*calls[0].args, repeats=10)
@@ -224,9 +259,13 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--planned", type=Path)
     parser.add_argument("--device", default="", help="that programs are planned for; by default the one that is present")
     parser.add_argument("--record", type=Path)
+    parser.add_argument("--fit", type=Path, help="record: figures of the libraries' gradients, `AttentionFigures`")
     parser.add_argument("--budget", type=float, default=540.0, help="seconds, after which no case begins")
     parser.add_argument("--each", type=float, default=0.1)
     given = parser.parse_args(words)
+    if given.fit:
+        fit(given.fit)
+        return
     names = given.cases or names_of_cases()
     present = "h200" if torch.cuda.is_available() and "H200" in torch.cuda.get_device_name() else "h100"
     device = device_by_name(given.predict or given.device or present)

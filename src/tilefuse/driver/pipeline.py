@@ -65,7 +65,7 @@ def _set(item: Pass, options: Options) -> Pass:
         case StatePrecision():
             return stated_precision(options.float32_products)
         case attention.ExpandAttention():
-            return replace(item, gradients=options.attention_gradients == "kernels")
+            return replace(item, gradients=options.attention_gradients)
         case PackConvolutionWeights() | MultiplyWindows() | PlanLayouts():
             return replace(item, channels_last=options.channels_last)
     return item

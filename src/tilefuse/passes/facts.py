@@ -12,6 +12,7 @@ from typing import Protocol
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.layouts import Layouts
+from tilefuse.ir.library.attention_gradient_call import AttentionGradientCall
 
 # An attribute that passes for products leave: a line for each product with a choice, with what was taken and why. `explain` shows them.
 CHOICES = "product_choices"
@@ -44,6 +45,9 @@ class Prices(Protocol):
 
     def attention_us(self, node: Node, graph: Graph) -> float | None:
         """Predicted time of the library's attention; None where nothing predicts it. Units: microseconds."""
+
+    def attention_gradient_us(self, call: AttentionGradientCall, graph: Graph) -> float | None:
+        """Predicted time of the library's gradients of attention; None where nothing predicts it. Units: microseconds."""
 
     def kernel_us(self, graph: Graph, nodes: tuple[str, ...], eager_rounding: bool, near_bytes: int) -> float:
         """Predicted time of the best kernel for nodes, or of one kernel for each where none holds all. Units: microseconds; bytes.

@@ -67,6 +67,13 @@ def attention_gradient_calls(graph: Graph) -> tuple[AttentionGradientCall, ...]:
     return tuple(c for c in calls if c is not None)
 
 
+def gradient_call_of(node: Node, graph: Graph) -> AttentionGradientCall | None:
+    """The call whose gradient a node is; None where it is none of `attention_gradient_calls`."""
+    if all(node.detail != op for op, _ in TORCH_ARGUMENTS.values()):
+        return None
+    return next((c for c in attention_gradient_calls(graph) if node.name in c.gradients), None)
+
+
 def _call(nodes: list[Node], graph: Graph) -> AttentionGradientCall | None:
     node = nodes[0]
     library, names = next((library, names) for library, (op, names) in TORCH_ARGUMENTS.items() if node.detail == op)

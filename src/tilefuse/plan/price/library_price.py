@@ -10,9 +10,10 @@ from tilefuse.domain.roofline import price_work
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
+from tilefuse.ir.library.attention_gradient_call import gradient_call_of
 from tilefuse.passes.facts import NO_LAYOUTS
 from tilefuse.plan.pattern import MEASUREMENT, LibraryCall
-from tilefuse.plan.price.attention import attention_work
+from tilefuse.plan.price.attention import attention_gradient_work, attention_work
 from tilefuse.plan.price.products import library_work
 from tilefuse.target.device import DeviceSpec
 
@@ -49,7 +50,8 @@ def price_call(call: LibraryCall, graph: Graph, device: DeviceSpec, timed: Mappi
     values = dict.fromkeys((*call.operands, *(v for _, v in call.results)))
     num_bytes = sum(graph.type_of(v).num_bytes for v in values)
     node = graph.node_by_name[call.results[0][1]]
-    attention = attention_work(node, graph, device)
+    gradients = gradient_call_of(node, graph)
+    attention = attention_work(node, graph, device) if gradients is None else attention_gradient_work(gradients, graph, device)
     is_known = attention is not None or any_contraction_of(node, graph) is not None
     work = attention or (library_work(node, graph, device, layouts) if is_known else Work(global_bytes=num_bytes))
     measured_us = (timed or {}).get(node.name)

@@ -14,9 +14,10 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
+from tilefuse.ir.library.attention_gradient_call import AttentionGradientCall
 from tilefuse.passes.facts import NO_LAYOUTS
 from tilefuse.plan.planner import plan_graph
-from tilefuse.plan.price.attention import attention_work
+from tilefuse.plan.price.attention import attention_gradient_work, attention_work
 from tilefuse.plan.price.convolutions import convolution_works
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.plan.price.known_patterns import Store
@@ -73,6 +74,11 @@ class Predictions:
     def attention_us(self, node: Node, graph: Graph) -> float | None:
         """Predicted time of the library's attention. Units: microseconds. Source: `plan/price/attention.py`."""
         work = attention_work(node, graph, self.device)
+        return None if work is None else price_work(work, self.device).us
+
+    def attention_gradient_us(self, call: AttentionGradientCall, graph: Graph) -> float | None:
+        """Predicted time of the library's gradients. Units: microseconds. Source: `plan/price/attention.py`."""
+        work = attention_gradient_work(call, graph, self.device)
         return None if work is None else price_work(work, self.device).us
 
     def kernel_us(self, graph: Graph, nodes: tuple[str, ...], eager_rounding: bool, near_bytes: int) -> float:

@@ -35,8 +35,7 @@ from tilefuse.target.device import DeviceSpec
 class ExpandAttention(ChoosingPass):
     """Turn attention calls into products with a softmax between them where one kernel for these is predicted faster.
 
-    gradients: whether gradients of attention become products where kernels hold these; else they stay calls, and explanations have the
-    kernels' predicted time
+    gradients: as the option `attention_gradients`; where they stay calls, explanations have the kernels' predicted time too
 
     Exact: no; the library's kernels add and scale in another order too.
     """
@@ -47,7 +46,7 @@ class ExpandAttention(ChoosingPass):
     asks_prices: ClassVar[bool] = True
     for_fusion: ClassVar[bool] = True
 
-    gradients: bool = False
+    gradients: str = "library"
 
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
         """The graph with definitions; `graph` itself where no kernel for one is faster."""

@@ -37,7 +37,7 @@ LOG2_E = math.log2(math.e)
 @dataclass(frozen=True)
 class GradientChoice:
     """Gradients of one attention: by their definition, or by the library's call. definition: None where no kernels hold it, for the reason
-    `why`; results: those of `RESULTS` that are read.
+    `why`; results: those of `RESULTS` that are read; call_us: None where nothing predicts the call.
 
     Units: microseconds.
     """
@@ -47,6 +47,7 @@ class GradientChoice:
     definition: Graph | None
     num_kernels: int = 0
     kernels_us: float = 0.0
+    call_us: float | None = None
     is_taken: bool = False
     why: str = ""
 
@@ -55,18 +56,19 @@ class GradientChoice:
         name = next(n for n in self.call.gradients if n)
         if self.definition is None:
             return f"%{name}: gradients of attention by the library; {self.why}"
-        taken = "planned by their definition" if self.is_taken else "by the library, whose time nothing predicts"
+        taken = "planned by their definition" if self.is_taken else "by the library"
         kernels = f"{self.num_kernels} kernel{'s' if self.num_kernels > 1 else ''} that walk{'' if self.num_kernels > 1 else 's'}"
-        return f"%{name}: gradients of attention {taken}; predicted {self.kernels_us:.1f} us as row sums and {kernels}"
+        of_call = "nothing predicts the call" if self.call_us is None else f"{self.call_us:.1f} us as a call"
+        return f"%{name}: gradients of attention {taken}; predicted {self.kernels_us:.1f} us as row sums and {kernels}, {of_call}"
 
 
-def gradient_choices(graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool, taken: bool) -> list[GradientChoice]:
-    """The choice for every call of gradients, in graph order. taken: definitions replace calls wherever kernels hold them."""
+def gradient_choices(graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool, taken: str) -> list[GradientChoice]:
+    """The choice for every call of gradients, in graph order. taken: as the option `attention_gradients`."""
     return [_choice(of, graph, device, prices, eager_rounding, taken) for of in attention_gradient_calls(graph)]
 
 
 def _choice(of: AttentionGradientCall, graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool,
-            taken: bool) -> GradientChoice:
+            taken: str) -> GradientChoice:
     results = tuple(r for r, name in zip(RESULTS, of.gradients, strict=True) if name)
     if eager_rounding:
         return GradientChoice(of, results, None, why="their definition would be rounded where the library rounds nothing")
@@ -80,7 +82,9 @@ def _choice(of: AttentionGradientCall, graph: Graph, device: DeviceSpec, prices:
     sums = tuple(n.name for n in definition.nodes if n.category == "reduce")
     before = tuple(n.name for n in definition.nodes if n.name not in inside and _leads_to(definition, n, sums))
     us = sum(prices.kernel_us(definition, nodes, eager_rounding, 0) for nodes in (*walks, before))
-    return GradientChoice(of, results, definition, len(walks), us, taken)
+    call_us = prices.attention_gradient_us(of, graph)
+    faster = call_us is not None and us < call_us
+    return GradientChoice(of, results, definition, len(walks), us, call_us, taken == "kernels" or taken == "auto" and faster)
 
 
 def _products(graph: Graph, walk: Sequence[str]) -> tuple[str, ...]:

@@ -1,25 +1,33 @@
 """Calls of gradients of attention: which operators they are, the definition in their place, and the kernels that hold it."""
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import benchmarks
+from benchmarks.attention.cases import attention_of
+from benchmarks.attention.gradients import call_of
 from tests.unit.templates.stitched_cases import in_double
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import generate
-from tilefuse.ir.graph import Graph
+from tilefuse.ir.graph import Graph, Input
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.library.attention_gradient_call import attention_gradient_calls
 from tilefuse.ir.text import parse_graph
 from tilefuse.passes.facts import CHOICES
 from tilefuse.passes.manager import PassContext
+from tilefuse.plan.price.library_price import price_call
 from tilefuse.plan.price.predictions import Predictions
 from tilefuse.plan.rewrites.attention import ExpandAttention
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import H200
 from tilefuse.templates.pattern import schedule_pattern
 
+RESULTS_OF_RUNS = Path(benchmarks.__path__[0]) / "results"
 ROWS, COLUMNS, WIDTH = 40, 56, 16
 # Arguments behind the gradient, query, key and value, which are operands 0 to 3; the result is 4, the logarithms 5, a bias 6.
 ARGUMENTS = {
@@ -51,7 +59,7 @@ def called(library: str, causal: bool = False, group: int = 1, bias: str = "", d
     return parse_graph(f"graph @g({inputs}) -> ({', '.join(kinds)}) {{\n{nodes}\n  return {returned}\n}}")
 
 
-def expanded(graph: Graph, gradients: bool = True, eager_rounding: bool = False) -> tuple[Graph, tuple[str, ...]]:
+def expanded(graph: Graph, gradients: str = "kernels", eager_rounding: bool = False) -> tuple[Graph, tuple[str, ...]]:
     """The graph after the pass, and what explanations say of it."""
     ctx = PassContext(device=H200, prices=Predictions(H200), eager_rounding=eager_rounding)
     return ExpandAttention(gradients).run(graph, ctx), ctx.attributes[CHOICES]
@@ -122,13 +130,48 @@ def test_other_types_are_walked_on_smaller_instructions() -> None:
 
 
 def test_calls_stay_unless_asked_for() -> None:
-    """No time of the kernels is measured: explanations have the predicted one. Rounded values between products are no definition."""
+    """Times of the kernels are not measured: explanations have the predicted ones. Rounded values between products are no definition."""
     graph = called("flash", rows=4096, columns=4096, width=64)
-    made, texts = expanded(graph, gradients=False)
-    assert made is graph and "by the library, whose time nothing predicts; predicted" in texts[0] and "2 kernels that walk" in texts[0]
+    made, texts = expanded(graph, gradients="library")
+    assert made is graph and "attention by the library; predicted" in texts[0]
+    assert "2 kernels that walk, " in texts[0] and texts[0].endswith(" us as a call")
     made, texts = expanded(graph, eager_rounding=True)
     assert made is graph and "rounded" in texts[0]
     assert expanded(graph)[1][0].startswith("%d0: gradients of attention planned by their definition")
+
+
+@pytest.mark.parametrize(("library", "rows", "is_taken"), [("flash", 128, True), ("flash", 4096, True), ("cudnn", 128, True),
+                                                           ("cudnn", 16384, False)])
+def test_the_faster_one_by_predicted_times(library: str, rows: int, is_taken: bool) -> None:
+    """`auto`: the kernels, or the call that stands in the graph."""
+    graph = called(library, rows=rows, columns=rows, width=64)
+    made, texts = expanded(graph, gradients="auto")
+    kernels_us, call_us = (float(part.split(" us")[0].split()[-1]) for part in texts[0].split("predicted ")[1].split(", "))
+    assert (made is not graph) == (kernels_us < call_us) == is_taken
+
+
+def test_nothing_is_taken_instead_of_a_call_without_a_price() -> None:
+    """f32 has no price; by `kernels` it is taken all the same."""
+    graph = called("flash", dtype="f32", rows=2048, columns=2048)
+    made, texts = expanded(graph, gradients="auto")
+    assert made is graph and texts[0].endswith("nothing predicts the call") and expanded(graph)[0] is not graph
+
+
+def test_prices_of_calls_are_near_their_times() -> None:
+    """Every timed call of flash and cuDNN, plain and causal; a plan counts the same price for its call."""
+    rows = [json.loads(line) for line in (RESULTS_OF_RUNS / "gradients-h200-20261129.jsonl").read_text(encoding="utf-8").splitlines()]
+    timed = [r for r in rows if r["who"] != "ours"]
+    assert len(timed) == 24
+    for r in timed:
+        call, types = call_of(attention_of(r["case"]), r["who"])
+        graph = Graph("g", tuple(Input(n, t) for n, t in (types | {f"d{n}": types[n] for n in "qkv"}).items()), (), ())
+        us = Predictions(H200).attention_gradient_us(call, graph)
+        assert us is not None and 0.9 < us / r["us"] < 1.1, r
+    graph = called("flash", rows=4096, columns=4096, width=64)
+    plan = generate(graph, constants={}, input_layouts={}, device=H200, options=Options()).plan
+    call, = attention_gradient_calls(graph)
+    price = price_call(plan.library_calls[0], graph, H200)
+    assert not price.is_bound and price.us == Predictions(H200).attention_gradient_us(call, graph)
 
 
 @pytest.mark.parametrize(("width", "causal", "group"), [(64, True, 1), (128, False, 1), (128, False, 4)])
