@@ -65,3 +65,15 @@ def test_timeline(tmp_path: Path) -> None:
     plain = chain_program(chain_kernel(2, 2, 1), host_device(), "host")
     with pytest.raises(UserError, match="records no tasks"):
         task_times(plain)
+
+
+def test_measured_planning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of tasks is timed like any other; its results agree with those of its parts, and the program with torch."""
+    monkeypatch.setenv("TILEFUSE_CACHE_DIR", str(tmp_path))
+    model, inputs = normed_chain(2)
+    with torch.no_grad():
+        expected = model.double()(*(x.double() for x in inputs))
+        program = tilefuse.compile(model.float(), inputs, device="host", measure=True, grid_level="always")
+        kernels = program.explain(json=True)["kernels"]
+        assert [k["template"] for k in kernels] == ["tasks"] and kernels[0]["bound_by"] == "measurement"
+        torch.testing.assert_close(program(*inputs).double(), expected, rtol=1e-4, atol=1e-5)

@@ -25,6 +25,7 @@ from tilefuse.plan.rewrites.views import is_window
 from tilefuse.runtime.calls.library_version import library_version
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.pattern import schedule_pattern
+from tilefuse.templates.tasks.record import Tasks
 
 
 class MeasuredPlanning:
@@ -98,7 +99,12 @@ class MeasuredPlanning:
         return [n for n in nodes if self._products.may_be_held(n)]
 
     def _parts(self, kernel: PlannedKernel) -> Sequence[TileProgram | LoneCall | Rejected]:
-        """The programs of a kernel's nodes, each in a kernel of its own; a product is a call of the library, a view is nothing."""
+        """The programs of a kernel's nodes, each in a kernel of its own; a product is a call of the library, a view is nothing.
+
+        Of a kernel of tasks: its stages as kernels of their own, which the plan has without the level.
+        """
+        if isinstance(choice := kernel.program.choice, Tasks):
+            return [choice.alone[s.body] for s in choice.stages]
         return [self._call(n) if is_library(self._graph.node_by_name[n]) else self._scheduled((n,))
                 for n in kernel.pattern.nodes if n not in self._views]
 

@@ -223,15 +223,16 @@ def is_complex(graph: Graph) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Slower:
-    """A kernel of a plan that is slower than its unfused parts. Units: microseconds."""
+    """A kernel of a plan that is slower than its unfused parts, of which there are `num_parts`. Units: microseconds."""
 
     kernel: str
     nodes: tuple[str, ...]
     fused: Timing
     apart: Timing
+    num_parts: int
 
     def __str__(self) -> str:
-        parts = f"{len(self.nodes)} kernels" if len(self.nodes) > 1 else "a call"
+        parts = f"{self.num_parts} kernels" if len(self.nodes) > 1 else "a call"
         return f"{self.kernel}: one kernel {self.fused.median_us:.2f} us, {parts} {self.apart.median_us:.2f} us"
 
 
@@ -264,9 +265,9 @@ def timed_check(plan: Plan, model: MeasuredCost, measurer: Measurer, parts: Part
             # Its parts have just run, and it does not.
             trace.current().line("rejected", f"{kernel.name}: {fused}")
             model.refuse(kernel.program)
-            slower.append(Slower(kernel.name, kernel.pattern.nodes, Timing(math.inf, 0.0, 0), apart))
+            slower.append(Slower(kernel.name, kernel.pattern.nodes, Timing(math.inf, 0.0, 0), apart, len(alone)))
         elif is_faster(apart, fused):
-            slower.append(Slower(kernel.name, kernel.pattern.nodes, fused, apart))
+            slower.append(Slower(kernel.name, kernel.pattern.nodes, fused, apart, len(alone)))
         elif fused.median_us >= apart.median_us:
             model.tie(kernel.program, apart.median_us)
     return tuple(slower)

@@ -139,6 +139,10 @@ class Pricer:
             return outcome
         return self._refused(pattern, outcome) or outcome
 
+    def priced(self, program: TileProgram, values: tuple[str, ...]) -> Priced:
+        """A kernel that another search has built, by the same model of costs: its measured time where there is one."""
+        return Priced(Figures.of(program, values), self._model.cost(program), self._model.limit_us(program), values, lambda: program)
+
     def _refused(self, pattern: Pattern, priced: Priced) -> Rejected | None:
         """The reason why a pattern that updates an input is no kernel though its structure is one: the update would need an additional
         copy."""

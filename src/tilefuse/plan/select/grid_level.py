@@ -21,9 +21,7 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.plan.assemble import Chosen
 from tilefuse.plan.pattern import Pattern, RejectedMerge, View
-from tilefuse.plan.price.cost import AnalyticCost
-from tilefuse.plan.price.known_patterns import Figures
-from tilefuse.plan.price.price import Priced, Pricer
+from tilefuse.plan.price.price import Pricer
 from tilefuse.plan.price.products import library_product_us
 from tilefuse.plan.price.structure import boundary
 from tilefuse.target.device import DeviceSpec
@@ -182,9 +180,7 @@ class _Joining:
         program = build_tasks(pattern.graph(self.graph, "tasks"), layouts, pieces, windows, self.device, setting)
         if isinstance(program, Rejected):
             return program
-        model = AnalyticCost(self.device)
-        priced = Priced(Figures.of(program, values), model.cost(program), model.limit_us(program), values, lambda: program)
-        return Chosen("tasks", pattern, priced)
+        return Chosen("tasks", pattern, self.pricer.priced(program, values))
 
     def _refuse(self, first: Chosen, second: Chosen, why: Rejected) -> None:
         self.refused.append(RejectedMerge(first.pattern.nodes[-1], second.pattern.nodes[-1], why))

@@ -94,7 +94,7 @@ def build_tasks(graph: Graph, layouts: Layouts, pieces: Sequence[Piece], windows
     body_us = [stage_us(b, device) for b in bodies.values()]
     us = tuple(body_us[s.body] for s in stages)
     choice = Tasks(threads, workers, tuple(bodies.values()), tiles, stages, tuple(windows), us, setting.together, setting.ahead,
-                   setting.limit_ms, setting.recorded)
+                   setting.limit_ms, setting.recorded, tuple(programs.values()))
     return _program(graph, layouts, replace(choice, workers=min(workers, _most_at_once(choice, at_once))), pieces, device)
 
 
@@ -152,7 +152,7 @@ def _program(graph: Graph, layouts: Layouts, choice: Tasks, pieces: Sequence[Pie
                   ("counters", sum(any(n in s.awaits for s in choice.stages) for n in range(len(choice.stages)))),
                   ("waits", sum(len(s.awaits) for s in choice.stages)), ("critical path", f"{len(path)} stages, {path_us:.2f} us"),
                   *((f"stage {n}", _stage_text(choice, n, n in path)) for n in range(len(choice.stages))),
-                  ("threads", choice.threads), ("workers", choice.workers))
+                  ("threads", choice.threads), ("workers", choice.workers), ("weights_ahead", choice.ahead))
     return TileProgram(
         name=f"tasks_{choice.bodies[0].name}"[:SEARCH.texts.packed_name_characters], graph=graph, choice=choice, notation=_notation(choice),
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts}, parameters=parameters, levels=_levels(choice, pieces),

@@ -42,9 +42,10 @@ class Tasks:
     tiles      tiles that one task of each body takes, one after the other
     us         predicted time of each stage within the kernel, without its wait. Units: microseconds
     together   blocks that must fit a multiprocessor, which bounds the registers of a thread; 0 for no bound
-    ahead      whether a task fetches its weights into L2 before it waits
+    ahead      whether a task loads or fetches its weights before it waits
     limit_ms   longest wait of a task before the kernel stops with a message; 0: for ever
     recorded   whether the kernel records the start and the end of each task
+    alone      the program of each body as a kernel of its own, which may have other threads: measured beside the whole
     """
 
     template: ClassVar[str] = "tasks"
@@ -60,6 +61,7 @@ class Tasks:
     ahead: bool = True
     limit_ms: int = 0
     recorded: bool = False
+    alone: tuple[TileProgram, ...] = ()
 
     @property
     def num_threads(self) -> int:

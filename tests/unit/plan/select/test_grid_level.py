@@ -1,6 +1,7 @@
 """The grid level in plans: off by default, by price, wherever legal; and the reasons where it is not."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,16 @@ import torch
 
 from tests.unit.templates.tasks.task_models import NormedChain
 from tilefuse.base.errors import UserError
+from tilefuse.base.options import Options
+from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import generate_sources
+from tilefuse.driver.measure.measure import DiskRecords
+from tilefuse.driver.planning import plan_on_device
 from tilefuse.plan.pattern import Plan
+from tilefuse.plan.price.lone_call import LoneCall
+from tilefuse.plan.price.measure import Timing
 from tilefuse.plan.text.text import print_plan
+from tilefuse.runtime.stores.measurements import Journal
 from tilefuse.target.device import H200, DeviceSpec
 
 FREE = replace(H200, fitted=replace(H200.fitted, tasks=replace(H200.fitted.tasks, wait_us=0.0, task_us=0.0)))
@@ -103,3 +111,46 @@ def test_library_calls_end_a_run() -> None:
     plan = planned(model=Sorted(), grid_level="always")
     assert len(plan.library_calls) == 1
     assert any("is a call of" in r for r in reasons(plan)) or len(plan.kernels) <= 2
+
+
+class Watch:
+    """Measures by a rule: a kernel of tasks takes `tasks_us`, every other one 1 us."""
+
+    def __init__(self, tasks_us: float) -> None:
+        self.tasks_us = tasks_us
+        self.num_tasks = 0
+
+    def prepare(self, programs: Sequence[TileProgram]) -> None:
+        """Nothing is compiled."""
+
+    def measure(self, program: TileProgram) -> Timing:
+        """Its time by the rule."""
+        self.num_tasks += program.template == "tasks"
+        return Timing(self.tasks_us if program.template == "tasks" else 1.0, 0.01, 11)
+
+    def measure_call(self, call: LoneCall) -> Timing:
+        """A library call takes longer than any kernel here."""
+        return Timing(100.0, 0.01, 11)
+
+
+@pytest.mark.parametrize(("tasks_us", "expected"), [(2.5, ["tasks"]), (3.5, [""] * 3)])
+def test_measured_times_decide(tasks_us: float, expected: list[str]) -> None:
+    """By prediction the level gains. Its kernel and the three that it stands for are timed, and the faster plan stays."""
+    watch = Watch(tasks_us)
+    options = Options(grid_level="priced")
+    ready = planned(FREE, grid_level="priced")
+    assert generators(ready) == ["tasks"]
+    plan = plan_on_device(ready.graph, ready.layouts, FREE, options, result_layouts={}, layouts={}, measurer=watch,
+                          records=DiskRecords(Journal(None)), clock=lambda: 0.0)
+    assert generators(plan) == expected and watch.num_tasks == 1
+    if not expected[0]:
+        told = "one kernel 3.50 us, 3 kernels 3.00 us"
+        assert any(note.startswith("replaced after timing") and note.endswith(told) for note in plan.notes)
+
+
+def test_measured_figures_decide_for_kernels() -> None:
+    """The figures of an H200: a launch costs less than a stage here, and the plan says what the level would have taken."""
+    plan = planned(grid_level="priced")
+    as_tasks = planned(grid_level="always")
+    assert generators(plan) == ([""] * 3 if as_tasks.objective_us >= planned().objective_us else ["tasks"])
+    assert plan.objective_us <= min(as_tasks.objective_us, planned().objective_us) + 1e-9
