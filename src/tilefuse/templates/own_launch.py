@@ -32,6 +32,10 @@ class OwnLaunchTemplate(KernelTemplate[C]):
         """Its kernels hold one pattern."""
         return False
 
+    def stands_for(self, program: TileProgram) -> tuple[TileProgram, ...]:
+        """None: its nodes would be kernels of their own."""
+        return ()
+
     def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
         """None: a kernel holds one pattern."""
         return ()

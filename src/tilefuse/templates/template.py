@@ -211,6 +211,10 @@ class KernelTemplate(ABC, Generic[C]):
         """Whether kernels of this template hold independent parts: such kernels are made only where packing is asked for."""
 
     @abstractmethod
+    def stands_for(self, program: TileProgram) -> tuple[TileProgram, ...]:
+        """Kernels that the plan would have in place of this one, in order; () for a kernel whose nodes would be kernels of their own."""
+
+    @abstractmethod
     def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
         """Groups of the independent parts that a kernel holds; empty for a kernel of one pattern."""
 

@@ -180,6 +180,10 @@ class WalkTemplate(KernelTemplate[C]):
         """A walk is one pattern."""
         return False
 
+    def stands_for(self, program: TileProgram) -> tuple[TileProgram, ...]:
+        """None: its nodes would be kernels of their own."""
+        return ()
+
     def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
         """None: a walk is one pattern."""
         return ()

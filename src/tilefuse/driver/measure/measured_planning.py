@@ -25,7 +25,7 @@ from tilefuse.plan.rewrites.views import is_window
 from tilefuse.runtime.calls.library_version import library_version
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.pattern import schedule_pattern
-from tilefuse.templates.tasks.record import Tasks
+from tilefuse.templates.registry import kernel_template
 
 
 class MeasuredPlanning:
@@ -63,7 +63,7 @@ class MeasuredPlanning:
             following = plan(self._products)
             if self._is_known(following):
                 # Nothing in it is a guess any more.
-                best = following if self._total_us(following) < best_us else best
+                best = following if self._total_us(following) <= best_us else best
                 break
             current = following
         return replace(best, notes=(*best.notes, *self._notes(best)), timed_calls=self._timed_calls())
@@ -99,13 +99,9 @@ class MeasuredPlanning:
         return [n for n in nodes if self._products.may_be_held(n)]
 
     def _parts(self, kernel: PlannedKernel) -> Sequence[TileProgram | LoneCall | Rejected]:
-        """The programs of a kernel's nodes, each in a kernel of its own; a product is a call of the library, a view is nothing.
-
-        Of a kernel of tasks: its stages as kernels of their own, which the plan has without the level.
-        """
-        if isinstance(choice := kernel.program.choice, Tasks):
-            return [choice.alone[s.body] for s in choice.stages]
-        return [self._call(n) if is_library(self._graph.node_by_name[n]) else self._scheduled((n,))
+        """The kernels that a kernel stands for, else the programs of its nodes: a product is a call of the library, a view is nothing."""
+        others = kernel_template(kernel.program.choice).stands_for(kernel.program)
+        return others or [self._call(n) if is_library(self._graph.node_by_name[n]) else self._scheduled((n,))
                 for n in kernel.pattern.nodes if n not in self._views]
 
     def _views_of(self, node: Node) -> list[str]:

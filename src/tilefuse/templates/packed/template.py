@@ -124,6 +124,10 @@ class PackedTemplate(KernelTemplate[Packed]):
         """Its parts are independent."""
         return True
 
+    def stands_for(self, program: TileProgram) -> tuple[TileProgram, ...]:
+        """None: its nodes would be kernels of their own."""
+        return ()
+
     def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
         """The groups in the order of their blocks."""
         return self.choice_of(program).groups

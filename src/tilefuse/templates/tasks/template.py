@@ -46,6 +46,11 @@ class TasksTemplate(OwnLaunchTemplate[Tasks]):
         """One group of statements for each body, and the order of their tasks."""
         return compose_tasks(program, self.choice_of(program), device)
 
+    def stands_for(self, program: TileProgram) -> tuple[TileProgram, ...]:
+        """Its stages as kernels, with the threads that each has by itself."""
+        choice = self.choice_of(program)
+        return tuple(choice.alone[s.body] for s in choice.stages)
+
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Tasks, ...]:
         """None: its stages are tuned as kernels of their own."""
         return ()

@@ -196,6 +196,10 @@ class StitchedTemplate(StagedTemplate[Stitched, StitchPlan]):
         """Stages are one pattern."""
         return False
 
+    def stands_for(self, program: TileProgram) -> tuple[TileProgram, ...]:
+        """None: its nodes would be kernels of their own."""
+        return ()
+
     def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
         """None: stages are one pattern."""
         return ()
