@@ -2,7 +2,8 @@
 
 Plans the cases for a device that need not be present, compiles their kernels with NVRTC, and prints for each kernel the assembler's report
 and what a step of its main loop holds: matrix instructions, waits, loads and stores by width, and everything else. Cases are those of the
-suite `products` and of attention (`f16/plain/1x64x4096x64`); without any, five kernels of ours whose loops differ.
+suite `products`, of attention (`f16/plain/1x64x4096x64`) and of its gradients (`gradients/f16/plain/1x64x4096x64`); without any, five
+kernels of ours whose loops differ.
 
 The main loop is the innermost loop with matrix instructions. The disassembler is `nvdisasm`, of the CUDA toolkit or of the package
 `nvidia-cuda-nvdisasm`.
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.attention import gradients
 from benchmarks.attention.cases import NAME, attention_of
 from benchmarks.disassembly import disassembler, disassembly
 from benchmarks.products import fused
@@ -32,6 +34,7 @@ from tilefuse.target.catalog import device_by_name
 
 CASES = ("linear-gelu/f16/8192x4096x1024", "gated-pair/bf16/4096x11008x4096", "linear-residual-layernorm/f16/16384x768x3072",
          "int8-weight-linear/bf16/16x11008x4096", "mlp/f16/65536x256x4", "f16/plain/1x64x4096x64")
+GRADIENTS = "gradients/"
 # Classes of instructions, the first that matches.
 CLASSES = (("matrix", re.compile(r"(HGMMA|IGMMA|QGMMA|HMMA|IMMA)\.?[0-9x]*")), ("matrix wait", re.compile(r"WARPGROUP\.DEPBAR")),
            ("matrix start", re.compile(r"WARPGROUP\.ARRIVE")), ("barrier wait", re.compile(r"SYNCS\.PHASECHK")),
@@ -111,6 +114,8 @@ def graph_of(name: str) -> Graph:
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils._python_dispatch import _disable_current_modes
 
+    if name.startswith(GRADIENTS) and NAME.match(name.removeprefix(GRADIENTS)):
+        return gradients.graph_of(attention_of(name.removeprefix(GRADIENTS)))
     if NAME.match(name):
         return attention_of(name).graph()
     case = next((c for c in fused.cases(False) if c.name == name), None)

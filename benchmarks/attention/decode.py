@@ -43,6 +43,8 @@ from tilefuse.templates.staged.walked.template import pipelined_walk_of, schedul
 
 KEYS, BATCHES, KEY_HEADS, WIDTHS = (512, 2048, 8192, 32768, 131072), (1, 8), (32, 8), (64, 128)
 BACKENDS = (*PEERS, ("efficient", SDPBackend.EFFICIENT_ATTENTION), ("math", SDPBackend.MATH))
+# Least difference of columns of two walks that are alike otherwise.
+FAR_COLUMNS = 32
 # Bytes of scores of a call that computes them all: beyond these, "math" is left out.
 MOST_SCORES_BYTES = 1 << 28
 
@@ -54,8 +56,9 @@ class DecodeTile(NearTile):
     taken: bool = False
 
 
-def walks(case: Attention, device: DeviceSpec, most: int) -> list[DecodeTile]:
-    """The walk that a plan takes, and the cheapest ones of each number of heads and parts, by their predicted times."""
+def walks(case: Attention, device: DeviceSpec, most: int, others: int = 0) -> list[DecodeTile]:
+    """The walk that a plan takes, and the cheapest ones of each number of heads and parts, by their predicted times. others: walks of the
+    cheapest number of heads and parts in other columns, `FAR_COLUMNS` apart."""
     graph = case.graph()
     sub = pattern_graph(graph, tuple(n.name for n in graph.nodes))
     form = walk_form(sub, {})
@@ -63,16 +66,22 @@ def walks(case: Attention, device: DeviceSpec, most: int) -> list[DecodeTile]:
     taken = schedule_walk(sub, {}, device)
     assert isinstance(taken, TileProgram), taken
     first = _tile(taken, device, True)
-    best = {(first.choice.heads, first.choice.parts): first}
+    best, all_by_key = {(first.choice.heads, first.choice.parts): first}, dict[tuple[int, int], list[DecodeTile]]()
     for choice in dict.fromkeys(candidates(form, {}, device)):
         program = schedule_walk(sub, {}, device, choice)
         if isinstance(program, Rejected):
             continue
         tile, key = _tile(program, device), (choice.heads, choice.parts)
+        all_by_key.setdefault(key, []).append(tile)
         if key not in best or tile.us < best[key].us:
             best[key] = tile
     ranked = sorted(best.values(), key=lambda tile: tile.us)
-    return ranked[:most] + [t for t in ranked[most:] if t.taken or t.choice.parts == t.choice.heads == 1]
+    kept = ranked[:most] + [t for t in ranked[most:] if t.taken or t.choice.parts == t.choice.heads == 1]
+    unlike = list[DecodeTile]()
+    for tile in sorted(all_by_key[first.choice.heads, first.choice.parts], key=lambda t: t.us):
+        if len(unlike) < others and all(abs(tile.choice.columns - t.choice.columns) >= FAR_COLUMNS for t in (first, *unlike)):
+            unlike.append(tile)
+    return kept + unlike
 
 
 def _tile(program: TileProgram, device: DeviceSpec, taken: bool = False) -> DecodeTile:
@@ -146,7 +155,7 @@ def run(options: argparse.Namespace) -> None:
     started = time.perf_counter()
     present = torch.cuda.is_available()
     device = device_by_name(options.device or ("h100" if present and "H200" not in torch.cuda.get_device_name() else "h200"))
-    made = {name: walks(attention_of(name), device, options.tiles) for name in names(options)}
+    made = {name: walks(attention_of(name), device, options.tiles, options.columns) for name in names(options)}
     if options.list or not (present or options.prepare):
         for name, tiles in made.items():
             print(f"== {name}: {bytes_us(attention_of(name), device):.2f} us of bytes")
@@ -186,6 +195,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--kind", default="plain", help="as in the names of cases: plain, alibi, cap30, lengths ..")
     parser.add_argument("--dtype", default="f16", choices=("f16", "bf16"))
     parser.add_argument("--tiles", type=int, default=3, help="walks of each case")
+    parser.add_argument("--columns", type=int, default=0, help="walks in other columns of each case")
     parser.add_argument("--each", type=float, default=0.04, help="seconds for one kernel")
     parser.add_argument("--budget", type=float, default=500.0, help="seconds for everything")
     parser.add_argument("--record", type=Path)

@@ -35,6 +35,8 @@ def called(program: object, case: Attention, inputs: list[torch.Tensor]) -> torc
 
 @pytest.mark.parametrize(("name", "choice"), [
     ("f16/plain/1x32g8x1k4096x128", None), ("bf16/plain/1x32g8x1k131072x64", None), ("f16/plain/1x32x1k777x64", None),
+    ("f16/plain/12x32g8x1k4096x128", None), ("bf16/plain/64x32g8x1k512x64", None),
+    ("f16/plain/12x32g8x1k4096x128", PipelinedWalk(128, 1, 2, 3, 1, 132, parts=4, heads=4)),
     ("f16/plain/2x8g2x16k3000x128", PipelinedWalk(128, 1, 1, 2, 1, 32, parts=8, heads=4)),
     ("bf16/plain/1x8x4k9000x256", PipelinedWalk(64, 1, 1, 2, 1, 128, parts=16)),
     ("f16/plain/1x1x1k40000x64", PipelinedWalk(128, 1, 1, 4, 1, 132, parts=105)),

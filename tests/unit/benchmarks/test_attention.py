@@ -52,6 +52,19 @@ def test_walks_of_few_rows_are_listed_beside_whole_ones(capsys: pytest.CaptureFi
     assert "parts" not in lines[-1] and "heads" not in lines[-1]
 
 
+def test_walks_in_other_columns_are_listed_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """As many heads and parts as the walk that a plan takes, columns far apart."""
+    words = ["--list", "--device", "h200", "--keys", "2048", "--batches", "1", "--key-heads", "8", "--widths", "64", "--tiles", "1"]
+    main(words)
+    few = capsys.readouterr().out.splitlines()
+    main([*words, "--columns", "2"])
+    more = [line for line in capsys.readouterr().out.splitlines() if line not in few]
+    settings = [dict(word.split("=") for word in line.split() if "=" in word) for line in (few[1], *more)]
+    assert len(more) == 2 and len({(s["heads"], s["parts"]) for s in settings}) == 1
+    columns = sorted(int(s["columns"]) for s in settings)
+    assert all(b - a >= 32 for a, b in zip(columns, columns[1:], strict=False))
+
+
 def test_near_tiles_are_different_and_the_cheapest_is_first() -> None:
     """At most as many as asked for; names of the list are cases."""
     tiles = near_tiles(attention_of("bf16/causal/4x12x1536x80"), H200, 5)

@@ -38,5 +38,5 @@ def test_a_step_is_the_innermost_loop_with_matrix_instructions() -> None:
 
 
 def test_cases_have_graphs() -> None:
-    """A product of the suite and an attention."""
-    assert [len(graph_of(name).results) for name in (CASES[0], CASES[-1])] == [1, 1]
+    """A product of the suite, an attention and its gradients."""
+    assert [len(graph_of(name).results) for name in (CASES[0], CASES[-1], f"gradients/{CASES[-1]}")] == [1, 1, 3]

@@ -88,19 +88,20 @@ def _parts(form: WalkForm, layouts: Layouts, base: PipelinedWalk, device: Device
 
 
 def _numbers_of_parts(tiles: int, turns: int, device: DeviceSpec) -> Iterator[int]:
-    """Parts of each of some tiles: those whose blocks all run at once, and the most that a few rounds of persistent blocks take.
+    """Parts of each of some tiles: those whose blocks all run at once, and the most that a few rounds of persistent blocks take where these
+    leave fewer multiprocessors idle.
 
         96 tiles, 132 multiprocessors     one round of 96 blocks leaves 36 idle     4 parts: three rounds, of which the last one has 120
     """
-    tried = set[int]()
-    most = max(min(device.num_multiprocessors // tiles, turns), 1)
-    of_rounds = [min(n * device.num_multiprocessors // tiles, turns) for n in range(2, SEARCH.pipelines.part_rounds + 1)]
+    multiprocessors, tried = device.num_multiprocessors, dict[int, float]()
+    most = max(min(multiprocessors // tiles, turns), 1)
     halves = [most >> n for n in range(most.bit_length())]
-    for limit in (*halves, *(n for n in of_rounds if n > most)):
+    for limit in (*halves, *(min(n * multiprocessors // tiles, turns) for n in range(2, SEARCH.pipelines.part_rounds + 1))):
         # Fewer parts may have as many turns.
-        parts = -(-turns // -(-turns // limit))
-        if parts not in tried:
-            tried.add(parts)
+        parts = -(-turns // -(-turns // max(limit, 1)))
+        busy_share = tiles * parts / (-(-tiles * parts // multiprocessors) * multiprocessors)
+        if parts not in tried and (parts <= most or busy_share > max(tried.values())):
+            tried[parts] = busy_share
             yield parts
 
 
