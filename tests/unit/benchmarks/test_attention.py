@@ -54,7 +54,7 @@ def test_walks_of_few_rows_are_listed_beside_whole_ones(capsys: pytest.CaptureFi
 
 def test_walks_in_other_columns_are_listed_too(capsys: pytest.CaptureFixture[str]) -> None:
     """As many heads and parts as the walk that a plan takes, columns far apart."""
-    words = ["--list", "--device", "h200", "--keys", "2048", "--batches", "1", "--key-heads", "8", "--widths", "64", "--tiles", "1"]
+    words = ["--list", "--device", "h200", "--keys", "8192", "--batches", "1", "--key-heads", "8", "--widths", "64", "--tiles", "1"]
     main(words)
     few = capsys.readouterr().out.splitlines()
     main([*words, "--columns", "2"])
