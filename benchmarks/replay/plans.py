@@ -12,101 +12,21 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from benchmarks import models, patterns, planned_kernels
-from benchmarks.architectures import ARCHITECTURES
-from benchmarks.case import DTYPES, as_tuple
 from benchmarks.replay import fit
+from benchmarks.suite_graphs import SUITES, graph_sources
 from tilefuse.base.options import Options
-from tilefuse.driver.compile import generate, import_model
+from tilefuse.driver.compile import generate
 from tilefuse.frontends.imported import Imported
 from tilefuse.plan.pattern import Plan, PlannedKernel
 from tilefuse.target.catalog import device_by_name
 from tilefuse.target.device import DeviceSpec
 
-SUITES = ("workloads", "stitched", "patterns", "models")
 # The emergency limit of planning: one that a loaded machine would reach makes plans of two runs differ. Units: seconds.
 PLAN_SECONDS = 600
-Source = tuple[str, Callable[[], list[Imported]]]
-
-
-def sources(suites: str, only: str) -> Iterator[Source]:
-    """(name, how to get the graphs) of every case of the suites."""
-    for suite in suites.split(","):
-        for name, graphs_of in {"workloads": _planned, "stitched": _planned, "patterns": _patterns, "models": _models}[suite](suite):
-            if re.search(only, name):
-                yield name, graphs_of
-
-
-def _planned(suite: str) -> Iterator[Source]:
-    names = {f"plan-{w.name}" for w in planned_kernels.workloads.WORKLOADS}
-    for name, graph_of in planned_kernels.sources("", quick=False, tiny=False):
-        if (name in names) == (suite == "workloads"):
-            yield name, lambda g=graph_of: [g()]  # type: ignore[misc]
-
-
-def _patterns(_suite: str) -> Iterator[Source]:
-    for case in patterns.cases():
-        if case.script:
-            continue
-        # Inputs without data: only their types count.
-        yield case.name, lambda c=case: [import_model(c.function, tuple(  # type: ignore[misc]
-            c.inputs(torch.device("cpu"), torch.Generator().manual_seed(planned_kernels.SEED))))]
-
-
-class _Captured(Exception):
-    """Every graph of a model was captured: nothing has to run."""
-
-
-def _models(_suite: str) -> Iterator[Source]:
-    for case in models.listed():
-        if case["rank"] == 0:
-            yield case["name"], lambda n=case["name"]: _model_graphs(n)  # type: ignore[misc]
-
-
-def _model_graphs(name: str) -> list[Imported]:
-    """Graphs of a model: forward, and backward in training. Nothing of them runs."""
-    from torch._dynamo.backends.common import aot_autograd
-
-    from tilefuse.frontends.torch.decompositions import decompositions
-    from tilefuse.frontends.torch.fx import import_fx
-
-    model_name, mode, dtype_name, batch = name.split("/")
-    architecture, dtype, host = ARCHITECTURES[model_name], DTYPES[dtype_name], torch.device("cpu")
-    captured: list[Imported] = []
-
-    def keep(last: bool) -> Callable[..., Any]:
-        def compiler(gm: torch.fx.GraphModule, _inputs: Any) -> Any:
-            captured.append(import_fx(gm, "step"))
-            if last:
-                raise _Captured
-            return gm.forward
-        return compiler
-
-    model = architecture.build(False).to(dtype)
-    model = model.train() if mode == "training" else model.eval()
-    inputs = architecture.inputs(int(batch), False, host, dtype, torch.Generator().manual_seed(planned_kernels.SEED))
-    torch._dynamo.reset()
-    backend = aot_autograd(fw_compiler=keep(mode != "training"), bw_compiler=keep(True), inference_compiler=keep(True),
-                           decompositions=decompositions(), keep_inference_input_mutations=True)
-
-    def run(*arguments: torch.Tensor) -> Any:
-        found = as_tuple(model(*arguments))
-        return architecture.loss(*found) if mode == "training" else found
-
-    try:
-        with torch.set_grad_enabled(mode == "training"):
-            torch.compile(run, backend=backend, dynamic=False, fullgraph=True)(*inputs)
-    except Exception as error:  # torch wraps what its compilers raise
-        if not captured or "_Captured" not in f"{error!r}{error.__cause__!r}":
-            raise
-    return captured
 
 
 def lines_of(plan: Plan) -> list[str]:
@@ -132,7 +52,7 @@ def write_list(out: Path, suites: str, only: str, device: DeviceSpec) -> None:
     """Appends a line a plan to the file; graphs that it has are not planned again."""
     known = {json.loads(line)["name"] for line in out.read_text(encoding="utf-8").splitlines()} if out.exists() else set()
     with out.open("a", encoding="utf-8") as file:
-        for name, graphs_of in sources(suites, only):
+        for name, graphs_of in graph_sources(suites, only):
             if name in known:
                 continue
             try:

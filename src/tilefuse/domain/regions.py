@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from tilefuse.ir.affine import Affine, Extents, Term, axes_of, axis, bounds, from_terms, number, simplify, substitute
@@ -24,8 +25,6 @@ class Span:
 
 
 Region = tuple[Span, ...]
-# By a subscript, the extent of its dimension, the spans of its axes, and the extents of the grid.
-KnownSpans = dict[tuple[Affine, int, tuple[tuple[str, Span], ...], tuple[tuple[str, int], ...]], Span]
 
 
 def whole(shape: tuple[int, ...]) -> Region:
@@ -58,35 +57,28 @@ def local_name(name: str) -> str:
     return f"{name}.in"
 
 
-def region_of(index: tuple[Affine, ...], spans: Mapping[str, Span], shape: tuple[int, ...], grid: Extents,
-              known: KnownSpans | None = None) -> Region:
+def region_of(index: tuple[Affine, ...], spans: Mapping[str, Span], shape: tuple[int, ...], grid: Extents) -> Region:
     """The region of a value of `shape` that subscripts access while every axis runs over its span.
 
     grid: extents of the grid's axes. A subscript that is no sum of grid axes, local axes and a constant gives the whole dimension.
-    known: spans of subscripts with divisions that were found before, by the spans of their axes; new ones are added.
     """
-    by_axis: dict[str, Affine] = {}
-    extents: dict[str, int] = {}
     region: list[Span] = []
     for e, full in zip(index, shape, strict=True):
         plain = _plain(e, spans) or _linear(e, spans, grid)
         if plain is not None:
             region.append(_clipped(plain.offset, plain.extent, grid, full))
             continue
-        key = None
-        if known is not None:
-            axes = e.axes()
-            key = e, full, tuple([pair for pair in spans.items() if pair[0] in axes]), tuple(grid.items())
-            if key in known:
-                region.append(known[key])
-                continue
-        if not extents:
-            by_axis = {a: s.offset + axis(local_name(a)) for a, s in spans.items()}
-            extents = dict(grid) | {local_name(a): s.extent for a, s in spans.items()}
-        region.append(_span(substitute(e, by_axis, extents), grid, extents, full))
-        if known is not None and key is not None:
-            known[key] = region[-1]
+        axes = e.axes()
+        region.append(_divided(e, tuple([pair for pair in spans.items() if pair[0] in axes]), full, tuple(grid.items())))
     return tuple(region)
+
+
+@lru_cache(maxsize=1 << 15)
+def _divided(e: Affine, spans: tuple[tuple[str, Span], ...], full: int, grid: tuple[tuple[str, int], ...]) -> Span:
+    """Span of a subscript with divisions. The same come again in all patterns of a graph that hold its node, as these grow."""
+    by_axis = {a: s.offset + axis(local_name(a)) for a, s in spans}
+    extents = dict(grid) | {local_name(a): s.extent for a, s in spans}
+    return _span(substitute(e, by_axis, extents), dict(grid), extents, full)
 
 
 def _plain(e: Affine, spans: Mapping[str, Span]) -> Span | None:

@@ -371,9 +371,13 @@ def blocks_us(work: BlockWork, device: DeviceSpec) -> float:
     waves = ceil(waves) - (1.0 - overlap.last_wave) * (ceil(waves) - waves)
     waiting = _waiting(work, busy) / (together if overlap.waits_hidden else 1)
     cycles = waves * (work.turns * (sum([s.cycles(together) for s in work.tile]) + waiting) + once)
+    return _least_us(overlap, device) + overlap.counted_share * cycles / clock_hz(device) * 1e6
+
+
+def _least_us(overlap: OverlapFigures, device: DeviceSpec) -> float:
+    """Time of blocks of stages beside their cycles. Units: microseconds. Source: `OverlapFigures.least_us`, `WaitFigures.stage_us`."""
     waits = device.fitted.waits
-    least_us = max(overlap.least_us, waits.stage_us if waits.counted and not overlap.waits_hidden else 0.0)
-    return least_us + overlap.counted_share * cycles / clock_hz(device) * 1e6
+    return max(overlap.least_us, waits.stage_us if waits.counted and not overlap.waits_hidden else 0.0)
 
 
 def busy_us_by_unit(work: Work, device: DeviceSpec) -> dict[Unit, float]:
@@ -400,17 +404,19 @@ def _side_by_side_us(parts: Sequence[BlockWork], device: DeviceSpec) -> float:
 
 
 def least_blocks_us(work: LeastBlocks, device: DeviceSpec) -> float:
-    """Lower bound on `blocks_us` of every work whose blocks do at least this and of which no more fit a multiprocessor.
+    """Lower bound on `blocks_us` of every work whose blocks do at least this and of which no more fit a multiprocessor: the least of all
+    numbers of blocks that may share one. The bound holds for blocks that take several turns too.
 
-    Requires: blocks hide no waits of each other; the bound holds for blocks that take several turns too.
     Units: microseconds.
     """
-    overlap = work.overlap
-    waves = -(-work.blocks // (device.num_multiprocessors * work.resident))
+    overlap, cycles = work.overlap, inf
     waiting = work.waits + _alone(work.tile, work.threads, overlap)
-    cycles = work.blocks / device.num_multiprocessors * work.tile + waves * waiting
-    cycles += work.once
-    return (1 - ROUNDING) * overlap.counted_share * cycles / clock_hz(device) * 1e6
+    for together in range(1, min(work.resident, -(-work.blocks // device.num_multiprocessors)) + 1):
+        waves = work.blocks / (device.num_multiprocessors * together)
+        waves = ceil(waves) - (1.0 - overlap.last_wave) * (ceil(waves) - waves)
+        cycles = min(cycles, waves * (together * work.tile + waiting / (together if overlap.waits_hidden else 1)))
+    cycles += overlap.last_wave * work.once
+    return (1 - ROUNDING) * (_least_us(overlap, device) + overlap.counted_share * cycles / clock_hz(device) * 1e6)
 
 
 def _waiting(work: BlockWork, busy: float) -> float:

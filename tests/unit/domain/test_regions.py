@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilefuse.domain import regions
 from tilefuse.domain.regions import (
-    KnownSpans,
     Region,
     Span,
     inside,
@@ -67,12 +67,13 @@ def starts_at(region: Region, block: dict[str, int]) -> list[int]:
 @settings(max_examples=120, deadline=None)
 @given(st.lists(subscripts(), min_size=1, max_size=3), st.lists(tilings(), min_size=2, max_size=4))
 def test_known_spans_are_those_of_the_same_tiles_alone(index: list[Affine], several: list[Tiling]) -> None:
-    """Tiles of one search share spans: each region is what it is without the others, in whichever order a node names its axes."""
-    known: KnownSpans = {}
-    for spans, grid, _ in several:
-        for order in (AXES, AXES[::-1]):
-            ordered, shape = {a: spans[a] for a in order}, (7,) * len(index)
-            assert region_of(tuple(index), ordered, shape, grid, known) == region_of(tuple(index), ordered, shape, grid)
+    """Tiles share spans: each region is what it is without the others, in whichever order a node names its axes."""
+    shape = (7,) * len(index)
+    cases = [({a: spans[a] for a in order}, grid) for spans, grid, _ in several for order in (AXES, AXES[::-1])]
+    together = [region_of(tuple(index), spans, shape, grid) for spans, grid in cases]
+    for (spans, grid), region in zip(cases, together, strict=True):
+        regions._divided.cache_clear()
+        assert region_of(tuple(index), spans, shape, grid) == region
 
 
 @settings(max_examples=120, deadline=None)

@@ -66,7 +66,7 @@ def test_no_price_is_below_its_bounds(drawn: Callable[[Random], Graph], monkeypa
         assert not isinstance(tiled, Rejected)
         cycles = least_cycles(stitcher, tiled, device)
         tiles = least_of_tiles(cycles, choice.threads, stitcher.least_wait, device)
-        bounds = [least_us(self, tiles), least_us(self, least_of_cut(stitcher, cut, cycles.other, tiles, device))]
+        bounds = [least_us(self, tiles), least_us(self, least_of_cut(stitcher, cut, cycles, tiles, device))]
         found = priced(self, choice, cut)
         if isinstance(found, search.PricedStitch):
             assert all(us <= found.us and hidden_us <= found.hidden_us for us, hidden_us in bounds), (found.choice, tiles, bounds)

@@ -102,7 +102,7 @@ class Search:
             if isinstance(cut, Rejected):
                 return cut
             if best is not None:
-                of_cut = least_of_cut(stitcher, cut, cycles_by_tiles[choice.tiles].other, least_by_choice[choice], device)
+                of_cut = least_of_cut(stitcher, cut, cycles_by_tiles[choice.tiles], least_by_choice[choice], device)
                 if self.least_us(of_cut) > best:
                     return None
             candidate = self.priced(choice, cut)

@@ -27,7 +27,7 @@ from tilefuse.domain.contraction import (
     tile_fma,
     tile_mma,
 )
-from tilefuse.domain.regions import KnownSpans, Region, Span, holds, inside, joined, num_elements, region_of
+from tilefuse.domain.regions import Region, Span, holds, inside, joined, num_elements, region_of
 from tilefuse.domain.tile import Level
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
@@ -62,7 +62,6 @@ class Stitcher(StitchPattern):
         self._tiled: dict[tuple[int, ...], Tiled | Rejected] = {}
         self._arithmetic: dict[str, str | None] = {}
         self._elsewhere: dict[tuple[str, int, str], frozenset[str]] = {}
-        self._known_spans: KnownSpans = {}
 
     def values_kept(self) -> frozenset[str]:
         """Nodes worth a stage of their own; a map that several read is one where its operations cost more than the accesses to its tile."""
@@ -131,7 +130,7 @@ class Stitcher(StitchPattern):
                     return Rejected(Reason.RECOMPUTATION, f"more than {SEARCH.stages.pieces} tiles a block")
                 pieces.append(Piece(len(pieces), stop.value, region, stop.kind, stop.dtype, True, stop.written and number_ == 0))
                 spans = {**dict(zip(stop.axes, region, strict=True)), **stop.over}
-                reads.append([(value, region_of(index, spans, shape, extents, self._known_spans)) for value, index, shape in stop.reads])
+                reads.append([(value, region_of(index, spans, shape, extents)) for value, index, shape in stop.reads])
                 for value, wanted_there in reads[-1]:
                     requests.setdefault(value, []).append(wanted_there)
         for source in self.graph.inputs:
@@ -205,15 +204,26 @@ class Stitcher(StitchPattern):
     @cached_property
     def least_wait(self) -> float:
         """Least time that the longest chain of products waits: each is a stage, and lanes of threads share at most a warp's inner axis.
+
+        Maps and reductions that a chain begins with are a stage before its first product; behind products they may share a stage.
         Units: cycles."""
         longest: dict[str, float] = {}
+        computed: set[str] = set()  # from products
         for node in self.graph.nodes:
             if node.name not in self.kept:
                 continue
-            longest[node.name] = max((longest.get(v, 0.0) for v, _ in self.touches(node.name)), default=0.0)
+            read = [v for v, _ in self.touches(node.name)]
+            before = max([longest.get(v, 0.0) for v in read], default=0.0)
             if node.name in self.contractions:
                 wait = least_wait(self.fitted.multiply, self.contractions[node.name].inner, self.arithmetic(node.name))
-                longest[node.name] += self.fitted.stage_cycles + wait
+                longest[node.name] = before + self.fitted.stage_cycles + wait
+                computed.add(node.name)
+            elif computed.isdisjoint(read):
+                outside = min(self.fitted.cached_cycles, self.fitted.global_cycles) if self.outside_reads(node.name) else 0.0
+                longest[node.name] = max(before, self.fitted.stage_cycles, outside)
+            else:
+                longest[node.name] = before
+                computed.add(node.name)
         return max(longest.values(), default=0.0)
 
     # -- stages -----------------------------------------------------------------------------------------------------------

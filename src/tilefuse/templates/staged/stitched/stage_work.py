@@ -79,6 +79,11 @@ class _StageOfBlock:
         cycles = tuple(self._cycles.items())
         return tuple((pair,) for pair in cycles) if self._stage.kind == "copy" else (cycles,)
 
+    @property
+    def busy_cycles(self) -> float:
+        """Cycles of all units of a stage that is no copy."""
+        return sum(self._cycles.values())
+
     def _product(self, key: int) -> float:
         """Counts a product; its own wait in cycles."""
         stage, plan, piece = self._stage, self._plan, self._plan.pieces[key]
@@ -161,41 +166,52 @@ def resident_blocks(plan: StitchPlan, threads: int, device: DeviceSpec) -> int:
 class LeastCycles:
     """Least cycles of every plan of some tiles, whatever threads compute them.
 
-    `other`: of maps, reductions and copies for each tile; `once`: of operands that a block brings once. `waits`: a tile waits for copies.
+    `products`, `loops`, `copied`: of products, of maps and reductions, and of copies for each tile; `once`: of operands that a block brings
+    once. `waits`: a tile waits for copies.
     """
 
     tiles: int
     products: float
-    other: float
+    loops: float
+    copied: float
     once: float
     waits: bool
 
 
 def least_cycles(stitcher: Stitcher, tiled: Tiled, device: DeviceSpec) -> LeastCycles:
-    """A bound on the work of every plan of these tiles: products at the best rate of their types, operations of maps and reductions, the
-    bytes that every tile brings anew, and the operands of products that every block brings. One tile at least waits for what is brought on
-    chip, unless blocks that take several tiles copy it ahead."""
+    """A bound on the work of every plan of these tiles: products at the best rate of their types, operations and reads of maps and
+    reductions, the bytes that every tile brings anew, and the operands of products that every block brings. One tile at least waits for
+    what is brought on chip, unless blocks that take several tiles copy it ahead."""
     tiles = prod([n for _, n in tiled.grid])
     rate, many = cache_rate(tiles, device), is_many(tiles, device)
-    fma_per_cycle, operands = device.fitted.stitch.multiply.fma_per_cycle, stitcher.product_operands
-    products = other = once = 0.0
+    operands = stitcher.product_operands
+    products = loops = copied = once = 0.0
     copies = False
     for piece in tiled.pieces:
-        elements = num_elements(piece.region)
         if piece.kind == "copy":
             copies = True
-            moved = elements * piece.dtype.itemsize / rate
+            moved = num_elements(piece.region) * piece.dtype.itemsize / rate
             is_operand = piece.value in operands
             # Blocks of one tile each bring all operands for it.
             if is_operand and not many or any(s.offset.terms for s in piece.region):
-                other += moved
+                copied += moved
             elif is_operand:
                 once += moved
         elif piece.kind == "product":
-            products += elements * stitcher.contractions[piece.value].inner / stitcher.best_rate(piece.value)
+            products += num_elements(piece.region) * stitcher.contractions[piece.value].inner / stitcher.best_rate(piece.value)
         else:
-            other += elements * stitcher.steps(piece.value) * stitcher.flops(piece.value) / fma_per_cycle
-    return LeastCycles(tiles, products, other, once, copies and not many)
+            loops += _least_of_loop(stitcher, piece, rate)
+    return LeastCycles(tiles, products, loops, copied, once, copies and not many)
+
+
+def _least_of_loop(stitcher: Stitcher, piece: Piece, rate: float) -> float:
+    """Cycles of a map or reduction: operations and reads of boundary values; its accesses may stay in registers. Units: cycles."""
+    steps = num_elements(piece.region) * stitcher.steps(piece.value)
+    cycles = steps * stitcher.flops(piece.value) / stitcher.fitted.multiply.fma_per_cycle
+    if outside := stitcher.outside_reads(piece.value):
+        extent_of = stitcher.loop_extents(piece.value, piece.region)
+        cycles += sum([min(steps, read.different(extent_of)) * read.itemsize for read in outside]) / rate
+    return cycles
 
 
 def least_of_tiles(cycles: LeastCycles, threads: int, least_wait: float, device: DeviceSpec) -> LeastBlocks:
@@ -204,29 +220,34 @@ def least_of_tiles(cycles: LeastCycles, threads: int, least_wait: float, device:
     resident = max(1, min(device.max_threads_per_multiprocessor // threads,
                           device.registers_per_multiprocessor // (threads * fitted.least_registers)))
     once = cycles.once + (fitted.global_cycles if cycles.waits else 0.0)
-    return LeastBlocks(cycles.tiles, threads, resident, cycles.products + cycles.other, least_wait, once, fitted.overlap)
+    return LeastBlocks(cycles.tiles, threads, resident, cycles.products + cycles.loops + cycles.copied, least_wait, once, fitted.overlap)
 
 
-def least_of_cut(stitcher: Stitcher, cut: StitchPlan, other: float, least: LeastBlocks, device: DeviceSpec) -> LeastBlocks:
-    """The same once stages are known, wherever their tiles will lie. other: `LeastCycles.other` of the tiles.
+def least_of_cut(stitcher: Stitcher, cut: StitchPlan, tiles: LeastCycles, least: LeastBlocks, device: DeviceSpec) -> LeastBlocks:
+    """The same once stages are known, wherever their tiles will lie. tiles: bound of the tiles. least: bound of their blocks.
 
     Requires: placing a cut only changes how warps share a product on the matrix unit, and which stages of rows are part of a product's.
     """
-    cycles, wait = other, 0.0
+    busy, wait, rate = tiles.copied, 0.0, cache_rate(tiles.tiles, device)
     for stage in cut.stages:
-        if stage.kind not in ("copy", "rows"):
-            wait += device.fitted.stitch.stage_cycles
+        if stage.kind == "copy":
+            continue
+        if stage.kind != "product" and not stage.own_rows:
+            work = _StageOfBlock(stitcher, cut, stage, least.threads, rate, device.fitted.stitch)
+            busy, wait = busy + work.busy_cycles, wait + work.wait_cycles
+            continue
         longest = 0.0
         for key in stage.products:
             assert stage.tiling is not None, "products have a tiling"
             piece = cut.pieces[key]
             inner = cut.contractions[piece.value].inner
             if stage.tiling.unit == "fma":
-                busy, alone = product_cycles(device.fitted.stitch.multiply, stage.tiling, num_elements(piece.region[:-1]),
-                                             piece.region[-1].extent, inner, least.threads)
-                cycles += busy
+                own, alone = product_cycles(device.fitted.stitch.multiply, stage.tiling, num_elements(piece.region[:-1]),
+                                            piece.region[-1].extent, inner, least.threads)
+                busy += own
                 longest = max(longest, alone)
             else:
-                cycles += num_elements(piece.region) * inner / stitcher.best_rate(piece.value)
-        wait += longest
-    return LeastBlocks(least.blocks, least.threads, least.resident, cycles, wait, least.once, least.overlap)
+                busy += num_elements(piece.region) * inner / stitcher.best_rate(piece.value)
+        busy += sum([_least_of_loop(stitcher, cut.pieces[k], rate) for k in stage.pieces if cut.pieces[k].kind != "product"])
+        wait += longest + (device.fitted.stitch.stage_cycles if stage.kind == "product" else 0.0)
+    return LeastBlocks(least.blocks, least.threads, least.resident, busy, wait, least.once, least.overlap)
