@@ -66,7 +66,7 @@ def region_of(index: tuple[Affine, ...], spans: Mapping[str, Span], shape: tuple
     for e, full in zip(index, shape, strict=True):
         plain = _plain(e, spans) or _linear(e, spans, grid)
         if plain is not None:
-            region.append(_clipped(plain.offset, plain.extent, grid, full))
+            region.append(_clipped(plain, grid, full))
             continue
         axes = e.axes()
         region.append(_divided(e, tuple([pair for pair in spans.items() if pair[0] in axes]), full, tuple(grid.items())))
@@ -121,17 +121,23 @@ def _span(e: Affine, grid: Extents, extents: Extents, full: int) -> Span:
     span = bounds(from_terms(moving, 0), extents)
     if span is None:
         return Span(number(0), full)
-    return _clipped(from_terms(fixed, simple.const + span[0]), span[1] - span[0] + 1, grid, full)
+    return _clipped(Span(from_terms(fixed, simple.const + span[0]), span[1] - span[0] + 1), grid, full)
 
 
-def _clipped(offset: Affine, extent: int, grid: Extents, full: int) -> Span:
+def _clipped(span: Span, grid: Extents, full: int) -> Span:
     """The span, clipped to a dimension of `full` elements if its offset is constant."""
+    offset, extent = span.offset, span.extent
     if extent >= full:
-        return Span(number(0), full)
+        return _whole_span(full)
     if offset.is_const:
         low, high = max(offset.const, 0), min(offset.const + extent, full)
         return Span(number(low), max(high - low, 1)) if low < full else Span(number(0), 1)
-    return Span(number(0), full) if bounds(offset, grid) is None else Span(offset, extent)
+    return _whole_span(full) if bounds(offset, grid) is None else span
+
+
+@lru_cache(maxsize=1 << 12)
+def _whole_span(full: int) -> Span:
+    return Span(number(0), full)
 
 
 def joined(a: Region, b: Region) -> Region | None:

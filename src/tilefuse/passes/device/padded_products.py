@@ -10,7 +10,7 @@ copies cost. It is left alone where one of our kernels holds it together with an
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -27,6 +27,7 @@ from tilefuse.passes.device.padding import (
     PADDED,
     Copies,
     PaddedProduct,
+    ProductOperand,
     Sizes,
     Way,
     may_keep_left,
@@ -205,20 +206,22 @@ def _may_be_padded(graph: Graph, node: Node, device: DeviceSpec, input_strides: 
 def _padding(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input_strides: Layouts, at_hand: frozenset[str]) -> Padding:
     """The price of a product as it lies, and padded in the fastest way: copies in whole 16 bytes or in whole lines of the caches, of which
     tensor copies ask for fewer; of both operands, or of the right one alone."""
+    operands = product_operands(graph, node, input_strides)
+    us = _unpadded_us(graph, node, operands, prices, input_strides)
+
     def padded(way: Way) -> Padding:
-        return _padding_of(graph, node, device, prices, input_strides, at_hand, way)
+        sizes = padded_sizes(graph, node, operands, way)
+        return _padding_of(graph, node, sizes, us, device, prices, input_strides, at_hand, way)
 
     choices = [padded(Way(unit)) for unit in (ACCESS_BYTES, LINE_BYTES)]
-    operands = product_operands(graph, node, input_strides)
     if operands[0].value in choices[0].copied and may_keep_left(operands):
         choices += [padded(Way(unit, keeps_left=True)) for unit in (ACCESS_BYTES, LINE_BYTES)]
     return min(choices, key=lambda p: p.padded_us)
 
 
-def _padding_of(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input_strides: Layouts, at_hand: frozenset[str],
-                way: Way) -> Padding:
-    """The same, padded in one way."""
-    sizes = padded_sizes(graph, node, product_operands(graph, node, input_strides), way)
+def _padding_of(graph: Graph, node: Node, sizes: Sizes, us: float, device: DeviceSpec, prices: Prices, input_strides: Layouts,
+                at_hand: frozenset[str], way: Way) -> Padding:
+    """The same, padded in one way. us: of the product as it lies."""
     padded = padded_product(Copies(graph, input_strides), node, way)
     copied = {v: copy for v, copy in padded.copies.items() if not (_is_stored_for(graph, v) or at_hand.issuperset(copy.reads()))}
     copied_bytes = 2 * sum(copy.type.num_bytes for copy in copied.values())
@@ -227,15 +230,14 @@ def _padding_of(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, in
     called_us = product_us + prices.copy_us(copied_bytes + 2 * node.type.num_bytes * returned, len(copied) + returned)
     own_us = _padded_kernel_us(graph, padded, prices)
     padded_us = called_us if own_us is None else min(called_us, own_us + prices.copy_us(copied_bytes, len(copied)))
-    us = _unpadded_us(graph, node, prices, input_strides)
     return Padding(node.name, sizes, tuple(copied), us, padded_us, us - padded_us > device.fitted.unaligned.least_gain_us,
                    way=way)
 
 
-def _unpadded_us(graph: Graph, node: Node, prices: Prices, input_strides: Layouts) -> float:
+def _unpadded_us(graph: Graph, node: Node, operands: Sequence[ProductOperand], prices: Prices, input_strides: Layouts) -> float:
     """Predicted time of the product as it lies: by the library, which copies operands that are no matrices, or by a kernel. Units:
     microseconds."""
-    moved = [o for o in product_operands(graph, node, input_strides) if o.memory is None or not o.memory.is_matrix]
+    moved = [o for o in operands if o.memory is None or not o.memory.is_matrix]
     copies_us = prices.copy_us(2 * sum(graph.type_of(o.value).num_bytes for o in moved), len(moved))
     called_us = prices.product_us(node, graph, input_strides)
     own_us = prices.own_product_us(graph, (*_views_of(graph, node), node.name), input_strides)

@@ -40,7 +40,7 @@ def cheapest(choices: Iterable[C], least: Callable[[C], Rank | Rejected],
     least   lower bounds on a choice's rank, on fewer of its numbers; choices whose bounds exceed the best rank are not planned
     ranked  a choice's rank and plan, given its bounds and the best rank so far; None for one that cannot be better. A single choice is
             given no bounds
-    ceiling rank of a kernel of another kind, in as many numbers as it has of these: where all choices cost more, there may be no plan
+    ceiling rank of a kernel of another kind, in as many numbers as it has of these: where all choices cost more, there is no plan
     """
     candidates = list(choices)
     refused: list[tuple[int, Rejected]] = []
@@ -52,20 +52,20 @@ def cheapest(choices: Iterable[C], least: Callable[[C], Rank | Rejected],
         else:
             bounded.append((bound, n))
     best: tuple[Rank, P] | None = None
+    limit = ceiling
     for bound, n in sorted(bounded):
-        limit = best[0][:-1] if best is not None else ceiling
         if limit is not None and bound[:len(limit)] > limit[:len(bound)]:
-            if best is None:
-                detail = f"at least {bound[0]:.2f} us, and another kernel takes {limit[0]:.2f}"
-                refused.append((n, Rejected(Reason.WORSE_THAN_INCUMBENT, detail)))
             break
         planned = ranked(candidates[n], bound, limit)
         if isinstance(planned, Rejected):
             refused.append((n, planned))
         elif planned is not None and (best is None or (*planned[0], n) < best[0]):
             best = (*planned[0], n), planned[1]
-    if best is not None:
+            limit = planned[0] if limit is None or planned[0][:len(limit)] < limit[:len(planned[0])] else limit
+    if best is not None and (ceiling is None or best[0][:len(ceiling)] <= ceiling):
         return best[1]
+    if ceiling is not None and (best is not None or len(refused) < len(candidates)):
+        return Rejected(Reason.WORSE_THAN_INCUMBENT, f"another kernel takes {ceiling[0]:.2f} us")
     return min(refused, key=lambda r: r[0])[1] if refused else Rejected(Reason.SHARED_MEMORY, "no tile fits")
 
 

@@ -62,9 +62,9 @@ def test_no_price_is_below_its_bounds(drawn: Callable[[Random], Graph], monkeypa
     def compared(self: search.Search, choice: Stitched, cut: StitchPlan) -> object:
         nonlocal checked
         stitcher, device = self._stitcher, self._device
-        tiled = stitcher.tiled(choice.tiles)
-        assert not isinstance(tiled, Rejected)
-        cycles = least_cycles(stitcher, tiled, device)
+        regions = stitcher.regions(choice.tiles)
+        assert not isinstance(regions, Rejected)
+        cycles = least_cycles(stitcher, regions, device)
         tiles = least_of_tiles(cycles, choice.threads, stitcher.least_wait, device)
         bounds = [least_us(self, tiles), least_us(self, least_of_cut(stitcher, cut, cycles, tiles, device))]
         found = priced(self, choice, cut)

@@ -88,11 +88,11 @@ class Search:
         least_by_choice: dict[Stitched, LeastBlocks] = {}
 
         def least(choice: Stitched) -> Rank | Rejected:
-            tiles = stitcher.tiled(choice.tiles)
-            if isinstance(tiles, Rejected):
-                return tiles
             if choice.tiles not in cycles_by_tiles:
-                cycles_by_tiles[choice.tiles] = least_cycles(stitcher, tiles, device)
+                regions = stitcher.regions(choice.tiles)
+                if isinstance(regions, Rejected):
+                    return regions
+                cycles_by_tiles[choice.tiles] = least_cycles(stitcher, regions, device)
             blocks = least_of_tiles(cycles_by_tiles[choice.tiles], choice.threads, stitcher.least_wait, device)
             least_by_choice[choice] = blocks
             return self.least_us(blocks)

@@ -8,7 +8,7 @@ unrelated maps so share a kernel. Source: FusionStitching 5.1 (block composition
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -36,7 +36,7 @@ from tilefuse.ir.scalar import Guard, walk
 from tilefuse.target.fitted.stages import StitchFigures
 from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.staged.stitched.pattern import StitchPattern
-from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan, Tiled
+from tilefuse.templates.staged.stitched.plan import Piece, Regions, Stage, StitchPlan, Tiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class Stitcher(StitchPattern):
         """levels: as of `Stitched`."""
         super().__init__(graph, frozenset())
         self.fitted, self.levels = fitted, levels
+        self._regions: dict[tuple[int, ...], Regions | Rejected] = {}
         self._tiled: dict[tuple[int, ...], Tiled | Rejected] = {}
         self._arithmetic: dict[str, str | None] = {}
         self._elsewhere: dict[tuple[str, int, str], frozenset[str]] = {}
@@ -77,11 +78,18 @@ class Stitcher(StitchPattern):
     def tiled(self, tiles: tuple[int, ...]) -> Tiled | Rejected:
         """Tile of every value that follows from tiles of the anchor. Requires: `analyse` found nothing."""
         if tiles not in self._tiled:
-            self._tiled[tiles] = self._tile(tiles)
+            regions = self.regions(tiles)
+            self._tiled[tiles] = regions if isinstance(regions, Rejected) else self._linked(regions)
         return self._tiled[tiles]
 
-    def _tile(self, tiles: tuple[int, ...]) -> Tiled | Rejected:
-        """Regions of all values, and who reads which."""
+    def regions(self, tiles: tuple[int, ...]) -> Regions | Rejected:
+        """Regions of all values, which bounds are taken of. Requires: `analyse` found nothing."""
+        if tiles not in self._regions:
+            self._regions[tiles] = self._regions_of(tiles)
+        return self._regions[tiles]
+
+    def _regions_of(self, tiles: tuple[int, ...]) -> Regions | Rejected:
+        """Regions of all values, from results to operands."""
         shape = self.graph.type_of(self.anchor).shape
         grid: list[tuple[str, int]] = []
         span_of: dict[tuple[str, int], Span] = {}
@@ -100,16 +108,19 @@ class Stitcher(StitchPattern):
             requests[result] = [region]
         pieces: list[Piece] = []
         reads = self._propagate(requests, extents, pieces)
-        if isinstance(reads, Rejected):
-            return reads
-        sources = self._sources(pieces, reads)
+        return reads if isinstance(reads, Rejected) else Regions(tuple(grid), tuple(pieces), reads)
+
+    def _linked(self, regions: Regions) -> Tiled | Rejected:
+        """Regions with who reads which."""
+        pieces = regions.pieces
+        sources = self._sources(pieces, regions.reads)
         if isinstance(sources, Rejected):
             return sources
         users: dict[int, list[int]] = {p.key: [] for p in pieces}
         for key, needed in sources.items():
             for other in needed:
                 users[other].append(key)
-        return Tiled(tuple(grid), tuple(pieces), sources, users, self._register_products(pieces, users))
+        return Tiled(regions.grid, pieces, sources, users, self._register_products(pieces, users))
 
     @cached_property
     def _result_dimensions(self) -> list[tuple[str, list[tuple[tuple[str, int], Span]]]]:
@@ -152,7 +163,7 @@ class Stitcher(StitchPattern):
                                    {a: Span(number(0), e) for a, e in self.over(node.name)}, reads))
         return stops
 
-    def _sources(self, pieces: list[Piece], reads: list[list[tuple[str, Region]]]) -> dict[int, list[int]] | Rejected:
+    def _sources(self, pieces: Sequence[Piece], reads: list[list[tuple[str, Region]]]) -> dict[int, list[int]] | Rejected:
         """The pieces that hold what each piece reads."""
         by_value: dict[str, list[Piece]] = {}
         for p in pieces:
@@ -284,7 +295,7 @@ class Stitcher(StitchPattern):
         plan.stages[place:] = [*plan.stages[place + 1:], joined]
         return True
 
-    def _register_products(self, pieces: list[Piece], users: dict[int, list[int]]) -> set[int]:
+    def _register_products(self, pieces: Sequence[Piece], users: dict[int, list[int]]) -> set[int]:
         """Products that one map alone reads, element for element: their sums stay in the registers of that map's stage."""
         in_registers: set[int] = set()
         for p in pieces:

@@ -128,6 +128,15 @@ class StitchPlan(_Changeable):
 
 
 @dataclass(frozen=True, slots=True)
+class Regions:
+    """Tile of every value that follows from tiles of the anchor. reads: value and region of each read of each piece."""
+
+    grid: tuple[tuple[str, int], ...]
+    pieces: tuple[Piece, ...]
+    reads: list[list[tuple[str, Region]]]
+
+
+@dataclass(frozen=True, slots=True)
 class Tiled:
     """Tile of every value that follows from tiles of the anchor, whatever threads compute it.
 

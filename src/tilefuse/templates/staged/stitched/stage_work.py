@@ -18,7 +18,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.stages import StitchFigures
 from tilefuse.templates.staged.stitched.cut import Stitcher
 from tilefuse.templates.staged.stitched.pattern import OutsideRead
-from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan, Tiled
+from tilefuse.templates.staged.stitched.plan import Piece, Regions, Stage, StitchPlan
 from tilefuse.templates.staged.stitched.record import Stitched
 
 
@@ -178,16 +178,16 @@ class LeastCycles:
     waits: bool
 
 
-def least_cycles(stitcher: Stitcher, tiled: Tiled, device: DeviceSpec) -> LeastCycles:
+def least_cycles(stitcher: Stitcher, regions: Regions, device: DeviceSpec) -> LeastCycles:
     """A bound on the work of every plan of these tiles: products at the best rate of their types, operations and reads of maps and
     reductions, the bytes that every tile brings anew, and the operands of products that every block brings. One tile at least waits for
     what is brought on chip, unless blocks that take several tiles copy it ahead."""
-    tiles = prod([n for _, n in tiled.grid])
+    tiles = prod([n for _, n in regions.grid])
     rate, many = cache_rate(tiles, device), is_many(tiles, device)
     operands = stitcher.product_operands
     products = loops = copied = once = 0.0
     copies = False
-    for piece in tiled.pieces:
+    for piece in regions.pieces:
         if piece.kind == "copy":
             copies = True
             moved = num_elements(piece.region) * piece.dtype.itemsize / rate
