@@ -110,7 +110,8 @@ def compare(paths: list[Path]) -> None:
     print(f"{len(shared)} graphs; median of the ratios of plans to those of {paths[0].stem}: "
           + ", ".join(f"{p.stem} {statistics.median(ratio):.2f}" for p, ratio in zip(paths[1:], ratios[1:], strict=True)))
     for what in ("plan_s", "sources_s"):
-        print(f"sum of {what}: " + ", ".join(f"{p.stem} {sum(other[k][what] for k in shared):.2f}" for p, other in zip(paths, lists, strict=True)))
+        sums = [sum(other[k][what] for k in shared) for other in lists]
+        print(f"sum of {what}: " + ", ".join(f"{p.stem} {s:.2f}" for p, s in zip(paths, sums, strict=True)))
 
 
 def main() -> int:
@@ -129,8 +130,8 @@ def main() -> int:
         compare(chosen.files)
         return 0
     if chosen.package is not None:
-        command = [sys.executable, "-m", "benchmarks.planning_time", "time", str(chosen.files[0].resolve()), "--suites", chosen.suites, "--only",
-                   chosen.only, "--rounds", str(chosen.rounds), "--device", chosen.device]
+        command = [sys.executable, "-m", "benchmarks.planning_time", "time", str(chosen.files[0].resolve()), "--suites", chosen.suites,
+                   "--only", chosen.only, "--rounds", str(chosen.rounds), "--device", chosen.device]
         paths = os.pathsep.join([str(chosen.package.resolve()), str(ROOT), os.environ.get("PYTHONPATH", "")])
         return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, check=False).returncode
     write_times(chosen.files[0], chosen.suites, chosen.only, chosen.rounds, chosen.device)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilefuse.ir.affine import Affine, Extents, axis, linearise, simplify, substitute
 from tilefuse.ir.graph import Graph
@@ -50,16 +51,32 @@ class OperandMemory:
 def operand_memory(graph: Graph, value: str, input_strides: Layouts) -> OperandMemory | None:
     """The memory of an operand of two or more dimensions; None where no strides describe it. Units: elements."""
     type_ = graph.type_of(value)
-    names = tuple(f"d{n}" for n in range(len(type_.shape)))
-    extents = dict(zip(names, type_.shape, strict=True))
-    read = looked_through(graph, Read(value, tuple(map(axis, names))), extents)
-    if not isinstance(read, Read) or 0 in type_.shape:
+    if 0 in type_.shape:
         return None
+    views: list[View] = []
+    while (maker := graph.node_by_name.get(value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
+        views.append((maker.axes, maker.body.index))
+        value = maker.body.value
+    place = _place(type_.shape, tuple(views), strides_of(graph, input_strides, value))
+    return None if place is None else OperandMemory(type_.shape, *place, type_.dtype.itemsize)
+
+
+# Axes of a view, and the subscripts at which it reads.
+View = tuple[tuple[str, ...], tuple[Affine, ...]]
+
+
+@lru_cache(maxsize=1 << 12)
+def _place(shape: tuple[int, ...], views: tuple[View, ...], strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]] | None:
+    """Offset and strides of a value of `shape` behind views of memory with `strides`. Layers of a model have the same ones again."""
+    names = tuple(f"d{n}" for n in range(len(shape)))
+    extents = dict(zip(names, shape, strict=True))
+    index = tuple(map(axis, names))
+    for axes, inner in views:
+        by_axis = dict(zip(axes, index, strict=True))
+        index = tuple(substitute(e, by_axis, extents) for e in inner)
     single: dict[str, Affine] = {a: Affine() for a, e in extents.items() if e == 1}
-    flat = simplify(substitute(linearise(read.index, strides_of(graph, input_strides, read.value)), single, extents), extents)
-    if not flat.is_linear:
-        return None
-    return OperandMemory(type_.shape, flat.const, tuple(flat.coefficient(a) for a in names), type_.dtype.itemsize)
+    flat = simplify(substitute(linearise(index, strides), single, extents), extents)
+    return (flat.const, tuple(flat.coefficient(a) for a in names)) if flat.is_linear else None
 
 
 def looked_through(graph: Graph, read: Read, extents: Extents) -> Expr:
