@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 
+from tilefuse.base.memo import remembered
 from tilefuse.ir.affine import Affine, Extents, Term, axes_of, axis, bounds, from_terms, number, simplify, substitute
 from tilefuse.ir.scalar import Bound
 
@@ -73,7 +73,7 @@ def region_of(index: tuple[Affine, ...], spans: Mapping[str, Span], shape: tuple
     return tuple(region)
 
 
-@lru_cache(maxsize=1 << 15)
+@remembered
 def _divided(e: Affine, spans: tuple[tuple[str, Span], ...], full: int, grid: tuple[tuple[str, int], ...]) -> Span:
     """Span of a subscript with divisions. The same come again in all patterns of a graph that hold its node, as these grow."""
     by_axis = {a: s.offset + axis(local_name(a)) for a, s in spans}
@@ -135,7 +135,7 @@ def _clipped(span: Span, grid: Extents, full: int) -> Span:
     return _whole_span(full) if bounds(offset, grid) is None else span
 
 
-@lru_cache(maxsize=1 << 12)
+@remembered
 def _whole_span(full: int) -> Span:
     return Span(number(0), full)
 

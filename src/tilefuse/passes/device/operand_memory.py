@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
+from tilefuse.base.memo import remembered
 from tilefuse.ir.affine import Affine, Extents, axis, linearise, simplify, substitute
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts, strides_of
@@ -65,7 +65,7 @@ def operand_memory(graph: Graph, value: str, input_strides: Layouts) -> OperandM
 View = tuple[tuple[str, ...], tuple[Affine, ...]]
 
 
-@lru_cache(maxsize=1 << 12)
+@remembered
 def _place(shape: tuple[int, ...], views: tuple[View, ...], strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]] | None:
     """Offset and strides of a value of `shape` behind views of memory with `strides`. Layers of a model have the same ones again."""
     names = tuple(f"d{n}" for n in range(len(shape)))

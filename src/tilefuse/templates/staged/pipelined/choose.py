@@ -12,7 +12,6 @@ from tilefuse.domain.roofline import blocks_us, powered_us, price_work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, SWIZZLE_ROWS, WARPGROUP_ROWS, panel_width
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.memory import RESERVED_SHARED_BYTES
 from tilefuse.target.warpgroup import MOST_COLUMNS, TURNED_BITS
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.request import Price
@@ -21,7 +20,7 @@ from tilefuse.templates.staged.pipelined.exact.block_scales import SLOT_INNER, s
 from tilefuse.templates.staged.pipelined.form import ProductForm, form_for
 from tilefuse.templates.staged.pipelined.operand import runs_along_inner
 from tilefuse.templates.staged.pipelined.operands import registers_of_roles
-from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed, row_tiles_of, why_no_copies
+from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed, row_tiles_of, shared_room, why_no_copies
 from tilefuse.templates.staged.pipelined.product_work import with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.split.shapes import split_rules, split_shapes
@@ -53,7 +52,7 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
         turned = forms[shape.swapped]
         choice = shape
         if wanted is None:
-            if _shared_room(shape, device) // bounds[shape.swapped].slot_bytes(shape) <= IN_USE and not _fills_ahead(turned, shape):
+            if shared_room(shape, device) // bounds[shape.swapped].slot_bytes(shape) <= IN_USE and not _fills_ahead(turned, shape):
                 return None
             choice = _with_slots(turned, shape, device)
             if not _fills_ahead(turned, choice):
@@ -163,15 +162,9 @@ def _with_slots(form: ProductForm, shape: Pipelined, device: DeviceSpec) -> Pipe
     return shape.with_slots(slots)
 
 
-def _shared_room(choice: Pipelined, device: DeviceSpec) -> int:
-    """Shared memory for the slots of a block, beside its barriers. Units: bytes."""
-    shares = device.shared_bytes_per_multiprocessor // choice.resident - RESERVED_SHARED_BYTES
-    return min(device.shared_bytes_per_block, shares) - device.fitted.pipelined.barrier_bytes
-
-
 def _most_slots(plan: ProductPlan, device: DeviceSpec) -> int:
     """Slots that shared memory holds beside the stages of a plan."""
-    room = _shared_room(plan.choice, device) - plan.beside_bytes
+    room = shared_room(plan.choice, device) - plan.beside_bytes
     most = SEARCH.pipelines.swapped_slots if plan.choice.swapped else SEARCH.pipelines.slots
     return min(room // sum(t.slot_bytes for t in plan.operands), most)
 
@@ -251,7 +244,7 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
              (choice.num_threads <= device.max_threads_per_block, f"{choice.num_threads} threads a block")))
     if broken is not None:
         return broken
-    room = _shared_room(choice, device)
+    room = shared_room(choice, device)
     plan = placed(form, choice)
     if plan.shared_bytes > room:
         plan = placed(form, choice, 1)

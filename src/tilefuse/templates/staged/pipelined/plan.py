@@ -18,6 +18,8 @@ from tilefuse.kernel.pipeline import (
 )
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.target.capabilities import MMA_COLUMNS
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import RESERVED_SHARED_BYTES
 from tilefuse.target.warpgroup import MOST_COLUMNS, NEIGHBOURS, ROW_LANES
 from tilefuse.templates.staged.pipelined.exact.block_scales import scales_of_tile
 from tilefuse.templates.staged.pipelined.exchanges import Exchange, ReceivedSums, exchanges_of, parts_of
@@ -460,3 +462,9 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
         return plan
     elements = len(plan.rights) * choice.rows * choice.result_columns * choice.cluster_parts
     return replace(plan, received=ReceivedSums(end, elements, choice.cluster_parts, 1 if plan.turns == 1 else 2))
+
+
+def shared_room(choice: Pipelined, device: DeviceSpec) -> int:
+    """Shared memory for the slots of a block, beside its barriers. Units: bytes."""
+    shares = device.shared_bytes_per_multiprocessor // choice.resident - RESERVED_SHARED_BYTES
+    return min(device.shared_bytes_per_block, shares) - device.fitted.pipelined.barrier_bytes

@@ -4,21 +4,22 @@ Facts of the product are worked out once: there are hundreds of tiles for each o
 """
 from __future__ import annotations
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.roofline import Parts, clock_hz, launches_us, powered_us
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.energy import energy_pj
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import fillings_of_part, operand_tile, products_together, why_no_copies
+from tilefuse.templates.staged.pipelined.plan import fillings_of_part, operand_tile, products_together, shared_room, why_no_copies
 from tilefuse.templates.staged.pipelined.product_work import meetings_of, multiplied_columns, rate_of, slot_port_cycles
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.swapped.stream_work import Weights, step_cycles_of, stream_us
+from tilefuse.templates.staged.pipelined.swapped.stream_work import IN_USE, Weights, step_cycles_of, stream_us
 from tilefuse.templates.staged.pipelined.thread_work import loading_cycles
 
 
 class LeastTimes:
     """Bounds for one product. flops: operations on one element of the results. boundary: the price of the boundary values.
 
-    Source: the cycles of `with_work`, of which the bounds leave out waits and stores from registers.
+    Source: the cycles of `with_work`, of which the bounds leave out most waits, and stores from registers.
     """
 
     def __init__(self, form: ProductForm, flops: int, boundary: Parts, device: DeviceSpec) -> None:
@@ -26,7 +27,7 @@ class LeastTimes:
         self._form, self._flops, self._boundary, self._device = form, flops, boundary, device
         self._leads, self._rows, self._columns, self._products = form.num_leads, form.rows, form.columns, len(form.products)
         self._inner, self._rate, self._clock_hz = form.walked_inner, rate_of(form, device), clock_hz(device)
-        self._left_bytes, self._right_bytes = form.left.read_bytes, sum(p.right.read_bytes for p in form.products)
+        self._left_bytes, self._right_bytes = form.left.port_bytes, sum(p.right.port_bytes for p in form.products)
         self._us_of_cycle = fitted.overlap.counted_share / self._clock_hz * 1e6
         self._launch_us = launches_us(1, device)
         stores = min(fitted.staged_instructions, fitted.stored_instructions) * len(form.tile_results)
@@ -48,7 +49,8 @@ class LeastTimes:
         turns, fillings = -(-items // choice.blocks), fillings_of_part(self._inner, choice)
         together = self._together(choice)
         multiply_cycles = choice.rows * multiplied_columns(self._form, choice, together, device) * choice.depth / self._rate
-        main = fillings * max(multiply_cycles, self._step_cycles(choice, min(choice.blocks, items * choice.cluster)))
+        step_cycles = self._step_cycles(choice, min(choice.blocks, items * choice.cluster))
+        main = fillings * max(multiply_cycles, step_cycles, self._copy_cycles(choice))
         columns = choice.columns if choice.split == 1 else choice.result_columns
         ending = fitted.tile_cycles + choice.rows * columns * self._result_cycles(choice)
         meetings = self._meeting_cycles(choice) if choice.split > 1 else 0.0
@@ -75,11 +77,17 @@ class LeastTimes:
             # Warpgroups that expand elements share the steps of a swapped product.
             return 0.0
         step = step_cycles_of(choice, self._device)
-        if choice.cluster > 1:
-            # Blocks of a cluster may bring parts of a tile to each other.
-            return step
         rows, columns = choice.rows * self._left_bytes * choice.depth, choice.columns * self._right_bytes * choice.depth
+        # Blocks of a cluster bring parts of a left tile to each other.
+        rows /= choice.cluster if choice.multicast else 1
         return max(step, slot_port_cycles(choice, blocks, rows, columns, self._device))
+
+    def _copy_cycles(self, choice: Pipelined) -> float:
+        """Latency of a filling's copies where as many slots are ahead of the products as shared memory holds without results; 0 where none
+        is."""
+        most = SEARCH.pipelines.swapped_slots if choice.swapped else SEARCH.pipelines.slots
+        ahead = min(shared_room(choice, self._device) // self.slot_bytes(choice), most) - IN_USE
+        return self._device.fitted.pipelined.copy_cycles / ahead if ahead > 0 else 0.0
 
     def _together(self, choice: Pipelined) -> int:
         """As `products_together`."""
