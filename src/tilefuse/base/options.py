@@ -53,6 +53,10 @@ class Options:
     channels_last: str = option(
         "auto", "memory layout around convolutions: auto (what is faster on the device), always, never", affects_code=True,
         choices=("auto", "always", "never"))
+    winograd: str = option(
+        "off", "convolutions of 3 x 3 windows, one place apart, over transformed tiles: off, auto (where that is predicted faster than the "
+        "library's call), always (wherever their exactness allows it); off by default, because its prices are not timed yet",
+        affects_code=True, choices=("off", "auto", "always"))
     attention_gradients: str = option(
         "library", "gradients of attention: library (the framework's call), kernels (two of ours, from logarithms of sums, with the "
         "same results in every run; calls that they do not hold stay), auto (kernels where they are predicted faster than the call; "

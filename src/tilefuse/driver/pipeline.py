@@ -18,6 +18,7 @@ from tilefuse.driver.reuse.known_judgements import judgements
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.device.packed_weights import PackConvolutionWeights
+from tilefuse.passes.device.transformed_convolutions import TransformConvolutions
 from tilefuse.passes.device.window_products import MultiplyWindows
 from tilefuse.passes.facts import CallerLayouts, LibraryLayout, PlannedLayouts
 from tilefuse.passes.manager import DevicePass, Pass, PassContext, Pipeline, Property
@@ -28,12 +29,13 @@ from tilefuse.plan.rewrites.layout import PlanLayouts
 from tilefuse.target.device import DeviceSpec
 
 # Updates and fills first, so that later copies of results see them. Sums and attention become products before the passes for products.
-# Precision before all passes that ask for the price of a product. Windows become products before products are padded, and rows of products
+# Precision before all passes that ask for the price of a product. Convolutions over transformed tiles, before windows become products of
+# windows. Windows become products before products are padded, and rows of products
 # are reduced while these are whole. Scans before sums and products, whose pieces may be scanned. Padding sees the pieces of long products.
 # Weights are packed after the last rewriting that creates calls. Layouts are planned in the final order of the nodes; the last two
 # rewritings read and change them.
 DEVICE_PIPELINE = (
-    "separate-updates,separate-fills,call-products,expand-attention,state-precision,multiply-windows,reduce-product-rows,split-long-scans,"
+    "separate-updates,separate-fills,call-products,expand-attention,state-precision,transform-convolutions,multiply-windows,reduce-product-rows,split-long-scans,"
     "split-cross-reductions,sum-product-columns,split-long-products,pad-products,split-convolution-biases,pack-convolution-weights,order-updates,plan-layouts,sum-channel-windows,split-channel-sums,"
     "plan-layouts"
 )
@@ -66,6 +68,9 @@ def _set(item: Pass, options: Options) -> Pass:
             return stated_precision(options.float32_products)
         case attention.ExpandAttention():
             return replace(item, gradients=options.attention_gradients)
+        case TransformConvolutions():
+            return replace(item, winograd=options.winograd, products=stated_precision(options.float32_products).products,
+                           channels_last=options.channels_last)
         case PackConvolutionWeights() | MultiplyWindows() | PlanLayouts():
             return replace(item, channels_last=options.channels_last)
     return item

@@ -27,6 +27,7 @@ from tilefuse.passes.device import (
     long_scans,
     packed_weights,
     padded_products,
+    transformed_convolutions,
     window_products,
 )
 from tilefuse.passes.manager import PASSES, DevicePass, Pass, PassContext, PassRecord, Pipeline, Property, register_pass
@@ -42,6 +43,7 @@ DEFAULT_PIPELINE = (
 # Modules that register passes, and the checkers of their properties.
 MODULES = (checkers, choices, cleanup, decompose, empty, fold, index_ranges, precision, products, select_one, separate_fills,
            separate_updates, simplify_index, simplify_scalar, sliced_products, summed_products, update_order, views,
-           channel_sums, channel_windows, convolution_biases, long_products, long_scans, packed_weights, padded_products, window_products)
+           channel_sums, channel_windows, convolution_biases, long_products, long_scans, packed_weights, padded_products,
+           transformed_convolutions, window_products)
 
 __all__ = ["DEFAULT_PIPELINE", "PASSES", "DevicePass", "Pass", "PassContext", "PassRecord", "Pipeline", "Property", "register_pass"]

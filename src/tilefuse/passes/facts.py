@@ -40,7 +40,7 @@ class Prices(Protocol):
     def convolution_us(self, nodes: Sequence[Node], graph: Graph) -> float:
         """Predicted time of the library's call for a convolution, or for the gradients that one call computes. Units: microseconds.
 
-        Requires: windows that share no element.
+        Requires: no groups; gradients of windows that share no element.
         """
 
     def attention_us(self, node: Node, graph: Graph) -> float | None:

@@ -2,8 +2,8 @@
 
     y = A^T [(G g) * (B^T d)]        m results of a filter of r taps from m + r - 1 elements, by as many multiplications
 
-Cook and Toom: results and filter are polynomials, which are evaluated at m + r - 2 points and at infinity, multiplied there, and interpolated.
-Filtering is the transpose of that. All entries are exact fractions.
+Cook and Toom: results and filter are polynomials, which are evaluated at m + r - 2 points and at infinity, multiplied there, and
+interpolated. Filtering is the transpose of that. All entries are exact fractions.
 Source: Lavin and Gray 2015, Fast Algorithms for Convolutional Neural Networks (arXiv:1509.09308), section 4 and the points of section 4.3.
 """
 from __future__ import annotations

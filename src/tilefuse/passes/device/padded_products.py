@@ -14,14 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
 from tilefuse.ir.graph import Graph, Input, Node
-from tilefuse.ir.interpret import interpret
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Expr, Index, Lookup, Read, call, const, transform
 from tilefuse.passes.choosing import ChoosingPass
+from tilefuse.passes.device.computed_constants import constants_at_hand, with_computed_constants
 from tilefuse.passes.device.long_products import without_unused
 from tilefuse.passes.device.padding import (
     PADDED,
@@ -60,28 +58,12 @@ class PadProducts(ChoosingPass):
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
         """The graph with padded products; `graph` itself where none gains by it."""
         assert ctx.prices is not None
-        updated = {target for target, _ in graph.updates}
-        at_hand = frozenset(i.name for i in graph.inputs if i.constant and i.name not in updated and ctx.array_of(i.name) is not None)
+        at_hand = constants_at_hand(graph, ctx)
         choices = planned_paddings(graph, paddings(graph, device, ctx.prices, ctx.caller.given(graph), at_hand), ctx)
         self.keep(choices, ctx)
         ctx.count("padded", sum(c.is_taken for c in choices))
         padded = with_padded(graph, choices, ctx.caller.given(graph))
-        return _with_padded_constants(padded, graph, at_hand, ctx)
-
-
-def _with_padded_constants(padded: Graph, graph: Graph, at_hand: frozenset[str], ctx: PassContext) -> Graph:
-    """The padded graph with copies of constants whose data is at hand as constants themselves: they are padded once, now."""
-    copies = {n.name: n for n in padded.nodes if n.name not in graph.type_by_name and n.category == "map" and at_hand.issuperset(n.reads())}
-    for name, node in copies.items():
-        sources = tuple(Input(v, padded.type_of(v)) for v in node.reads())
-        alone = Graph(name, sources, (node,), (name,))
-        ctx.constants[name] = np.asarray(interpret(alone, {i.name: np.asarray(ctx.array_of(i.name)) for i in sources})[0])
-    if not copies:
-        return padded
-    left = replace(padded, nodes=tuple(n for n in padded.nodes if n.name not in copies),
-                   inputs=(*padded.inputs, *(Input(n.name, n.type, constant=True) for n in copies.values())))
-    read = {v for n in left.nodes for v in n.reads()} | set(left.escaping)
-    return replace(left, inputs=tuple(i for i in left.inputs if not i.constant or i.name in read))
+        return with_computed_constants(padded, graph, at_hand, ctx)
 
 
 @dataclass(frozen=True, slots=True)

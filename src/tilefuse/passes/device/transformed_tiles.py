@@ -2,11 +2,11 @@
 
     %x_tiles   [p, q, batch, rows, columns, c]      B^T d B of each tile of (m + 2) x (m + 2) elements, c the input channels
     %w_filters [p, q, k, c]                         G g G^T
-    %y_product [p q, tile, k]                       for each of the (m + 2)^2 places (p, q): tiles of that place times filters of that place
+    %y_product [p q, tile, k]                       for each of the (m + 2)^2 places: the tiles' elements there times those of the filters
     %y         [batch, k, m x m elements a tile]    A^T product A, and the bias
 
-Each transform is two maps, one over the rows and one over the columns, whose formula depends on the place. Where images lie row-major, tiles
-are the last axes instead of the channels, so that transforms read and write neighbours in either layout.
+Each transform is two maps, one over the rows and one over the columns, whose formula depends on the place. Where images lie row-major,
+tiles are the last axes instead of the channels, so that transforms read and write neighbours in either layout.
 Source: Lavin and Gray 2015 (arXiv:1509.09308), section 4.2 and algorithm 1.
 """
 from __future__ import annotations
@@ -136,7 +136,8 @@ class TransformBuilder:
         """G g G^T in f64, rounded once: entries of G are no fractions of powers of two."""
         n, type_ = filtering.positions, self.graph.type_of(weight)
         features, channels = type_.shape[:2]
-        taps: list[Expr] = [converted(Read(weight, (axis("k"), axis("c"), number(row), axis("j"))), type_.dtype, F64) for row in range(TAPS)]
+        read = [Read(weight, (axis("k"), axis("c"), number(row), axis("j"))) for row in range(TAPS)]
+        taps = [converted(tap, type_.dtype, F64) for tap in read]
         first = Node(self._name(f"{weight}_filter_rows"), Type(F64, (n, TAPS, features, channels)), "map", ("p", "j", "k", "c"),
                      body=_chosen(axis("p"), filtering.filters, taps, F64))
         terms: list[Expr] = [Read(first.name, (axis("p"), number(j), axis("k"), axis("c"))) for j in range(TAPS)]
@@ -149,6 +150,9 @@ class TransformBuilder:
         n, m, dtype = filtering.positions, filtering.results, node.type.dtype
         wide, (batch, rows, columns) = compute_dtype(dtype), windows.tiles(filtering)
         tile = linearise((axis("n"), axis("h") // m, axis("s")), row_major_strides((batch, rows, columns)))
+        names, shape = ("n", "k", "h", "w"), node.type.shape
+        if channels_inner:
+            names, shape = ("n", "h", "w", "k"), (shape[0], shape[2], shape[3], shape[1])
 
         def element(row: int) -> Expr:
             place = axis("q") + row * n
@@ -161,7 +165,12 @@ class TransformBuilder:
         body = _chosen(axis("w") % m, filtering.outputs, terms, wide)
         if node.attribute("has_bias", False):
             body = call("add", body, converted(Read(node.operands[2], (axis("k"),)), dtype, wide))
-        return first, Node(node.name, node.type, "map", ("n", "k", "h", "w"), body=converted(body, wide, dtype), span=node.span)
+        name = self._name(f"{node.name}_places") if channels_inner else node.name
+        second = Node(name, Type(dtype, shape), "map", names, body=converted(body, wide, dtype), span=node.span)
+        if not channels_inner:
+            return first, second
+        image = Read(name, tuple(map(axis, names)))
+        return first, second, Node(node.name, node.type, "map", ("n", "k", "h", "w"), body=image, span=node.span)
 
     def _matrices(self, value: Node, n: int, matrix: tuple[int, int]) -> Node:
         """A view of transformed tiles, or filters, as a matrix for each place."""

@@ -20,7 +20,6 @@ from tilefuse.ir.building.build import axis_names
 from tilefuse.ir.building.tensor_elementwise import converted
 from tilefuse.ir.dtype import F32, compute_dtype
 from tilefuse.ir.graph import Graph, Input, Node, Type, library_call_key
-from tilefuse.ir.layouts import is_channels_last
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Expr, Read, call, cast, const
 from tilefuse.passes.choosing import ChoosingPass
@@ -37,6 +36,7 @@ from tilefuse.passes.device.disjoint_windows import (
     computed_tensor,
     disjoint_windows,
 )
+from tilefuse.passes.device.image_memory import ImageMemory
 from tilefuse.passes.device.long_products import without_unused
 from tilefuse.passes.device.packed_weights import allows_channels_last
 from tilefuse.passes.facts import CallerLayouts, Prices
@@ -116,7 +116,7 @@ def window_choices(graph: Graph, device: DeviceSpec, prices: Prices, caller: Cal
     if not calls:
         return []
     turned = allows_channels_last(graph, device, channels_last, caller.given(graph), caller.wanted(graph), caller.free_values(graph))
-    return [_choice(graph, tuple(nodes), prices, _Memory(graph, caller, turned)) for nodes in calls.values()]
+    return [_choice(graph, tuple(nodes), prices, ImageMemory(graph, caller, turned)) for nodes in calls.values()]
 
 
 def with_products(graph: Graph, taken: Sequence[WindowChoice]) -> Graph:
@@ -139,33 +139,7 @@ def with_products(graph: Graph, taken: Sequence[WindowChoice]) -> Graph:
 # -- price -------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    """Where images lie before layouts are planned. turned: the graph's convolutions become channels last."""
-
-    graph: Graph
-    caller: CallerLayouts
-    turned: bool
-
-    def is_channels_last(self, value: str) -> bool:
-        """Whether a value lies, or can lie, channels last without a copy."""
-        shape = self.graph.type_of(value).shape
-        if value in self.caller.inputs:
-            return is_channels_last(self.caller.inputs[value], shape)
-        maker = self.graph.node_by_name.get(value)
-        if maker is not None and maker.category == "map" and isinstance(maker.body, Read):
-            # Tokens that are read as an image: the neighbours in memory are the read's last subscript.
-            return maker.body.index[-1] == axis(maker.axes[1])
-        return maker is not None and self.turned
-
-    def is_copied_out(self, value: str) -> bool:
-        """Whether a result of channels last is copied for the caller."""
-        strides = self.caller.wanted(self.graph).get(value)
-        free = value in self.caller.free_values(self.graph)
-        return value in self.graph.escaping and not free and not is_channels_last(strides, self.graph.type_of(value).shape)
-
-
-def _choice(graph: Graph, nodes: tuple[Node, ...], prices: Prices, memory: _Memory) -> WindowChoice:
+def _choice(graph: Graph, nodes: tuple[Node, ...], prices: Prices, memory: ImageMemory) -> WindowChoice:
     first = nodes[0]
     if first.type.dtype.name not in PRODUCT_DTYPES:
         return WindowChoice(nodes, None, why=f"the library has no product of {first.type.dtype}")
@@ -188,7 +162,7 @@ def _choice(graph: Graph, nodes: tuple[Node, ...], prices: Prices, memory: _Memo
     return WindowChoice(nodes, windows, prices.convolution_us(nodes, graph), product_us)
 
 
-def _copies(node: Node, windows: DisjointWindows, memory: _Memory) -> dict[str, int]:
+def _copies(node: Node, windows: DisjointWindows, memory: ImageMemory) -> dict[str, int]:
     """Bytes that copies around a node's product read and write, by the value copied."""
     graph, tensor = memory.graph, computed_tensor(node)
     values = _values(node)

@@ -48,7 +48,7 @@ def _store(writer: KernelWriter, run: StoredRun, values: list[KExpr]) -> None:
         e.emit(Declare(array, buffer.dtype, len(values)))
         for n, value in enumerate(values):
             e.emit(Assign(Reg(array, buffer.dtype, Affine((), n)), value))
-        with e.when([Bound(e.index(b.index), b.low, b.high) for s in run.stores for b in s.inside]):
+        with e.when([Bound(e.index(b.index), b.low, b.high) for b in first.inside]):
             e.emit(VectorStore(buffer.name, e.index(first.offset), array, Affine((), 0), len(values), writer.leaving))
         return
     for store, value in zip(run.stores, values, strict=True):

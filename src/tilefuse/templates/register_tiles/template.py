@@ -14,7 +14,7 @@ from tilefuse.base.errors import InternalError
 from tilefuse.domain.access import accesses, traffic
 from tilefuse.domain.resolved import Domain, Touch, resolved_walk
 from tilefuse.domain.tile import TileProgram
-from tilefuse.domain.work import Ending, Operations, Work
+from tilefuse.domain.work import Ending, Work
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
@@ -39,13 +39,27 @@ class RegisterTileTemplate(WalkTemplate[RegisterTile]):
 
     record = RegisterTile
     notation = RegisterTileNotation()
-    priority = 1
+    # Before flat walks, which compute every formula at every element. Their price would not show all of it: of several reads of one value
+    # it counts the bytes of one.
+    priority = 0
 
     # -- from a pattern to a program -------------------------------------------------------------------------------------------
 
     def choose(self, pattern: WalkedPattern) -> RegisterTile | Rejected:
         """The tile of all places by which formulas are chosen."""
         return choose_tile(pattern.domain, pattern.device, pattern.accesses)
+
+    def _program(self, pattern: WalkedPattern, choice: RegisterTile, domain: Domain) -> TileProgram:
+        """As of every walk, with the bytes and the operations of tiles: a thread reads different elements of one value, and computes equal
+        parts once."""
+        program = super()._program(pattern, choice, domain)
+        tile = unrolled_tile(domain, choice.sides).domain
+        sizes = {v: t.num_bytes for v, t in pattern.graph.type_by_name.items()}
+        read: dict[str, int] = {}
+        for access in accesses(tile):
+            if not access.written:
+                read[access.value] = min(read.get(access.value, 0) + access.elements * access.itemsize, sizes[access.value])
+        return replace(program, bytes_read=sum(read.values()), flops=traffic(tile, sizes, pattern.device.fitted.flat).flops)
 
     def launch(self, choice: RegisterTile, domain: Domain) -> Launch:
         """A thread a tile."""
@@ -97,11 +111,9 @@ class RegisterTileTemplate(WalkTemplate[RegisterTile]):
     # -- work, resources, overlap ----------------------------------------------------------------------------------------------
 
     def work(self, program: TileProgram, device: DeviceSpec) -> Work:
-        """As of every walk, with the operations of a tile, of which equal parts are computed once."""
-        tile = self.tile_of(program)
-        flops = traffic(tile.domain, {v: t.num_bytes for v, t in program.graph.type_by_name.items()}, device.fitted.flat).flops
-        work = super().work(program, device)
-        return replace(work, operations=(Operations(flops),), item_operations=flops / max(num_tiles(program.domain, self.choice_of(program)), 1))
+        """As of every walk, and the operations of a thread between its loads and its stores."""
+        num_threads = max(num_tiles(program.domain, self.choice_of(program)), 1)
+        return replace(super().work(program, device), item_operations=program.flops / num_threads)
 
     def walk_traffic(self, choice: RegisterTile, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
         """Every element that a tile needs once a tile: tiles share elements through the caches. Stores that are no vectors touch sectors

@@ -22,33 +22,36 @@ Sides = tuple[tuple[str, int], ...]
 
 
 def sides_of(domain: Domain) -> Sides:
-    """The axes of a tile and its elements along each, in the order of the domain; empty where no position chooses between formulas.
+    """The axes of a tile and its elements along each, in the order of the domain; empty where no axis has a formula for each place.
 
-        select(p == 2, ..)                p < 6              6 elements along p
-        select(h mod 4 == 2, ..)          h < 14             4 elements along h, of which the last tile lacks two
+        select(p == 0, a, select(p == 1, b, c))          p < 3        3 elements along p
+        select(h mod 2 == 0, a, b)                       h < 13       2 elements along h, of which the last tile lacks one
     """
-    side_by_axis: dict[str, set[int]] = {}
+    formulas: dict[tuple[str, int], set[object]] = {}
     for instance in domain.instances:
         for e in resolved_walk(instance.body):
-            place = _choosing_place(e)
-            if place is None or len(place.terms) != 1 or place.const or place.terms[0][1] != 1:
-                continue
-            atom = place.terms[0][0]
-            if isinstance(atom, str):
-                side_by_axis.setdefault(atom, set()).add(domain.extents[atom])
-            elif isinstance(atom, Mod) and len(atom.of.terms) == 1 and atom.of == axis(next(iter(atom.of.axes()))):
-                side_by_axis.setdefault(next(iter(atom.of.axes())), set()).add(atom.by)
-    loops = domain.serial_loops
-    return tuple((a, max(side_by_axis[a])) for a in domain.kept + domain.reduced
-                 if a not in loops and len(side_by_axis.get(a, ())) == 1 and domain.extents[a] > 1)
+            match e:
+                case Call("select", (Call("eq", (Index(place), Const() as constant)), _, _)):
+                    piece = _piece(place, domain)
+                    if piece is not None:
+                        formulas.setdefault(piece, set()).add(constant.value)
+    sides: dict[str, set[int]] = {}
+    for (name, side), constants in formulas.items():
+        # The last formula needs no comparison.
+        if len(constants & set(range(side))) >= side - 1:
+            sides.setdefault(name, set()).add(side)
+    return tuple((a, min(sides[a])) for a in domain.kept + domain.reduced if len(sides.get(a, ())) == 1)
 
 
-def _choosing_place(e: Resolved) -> Affine | None:
-    """The position that chooses between two formulas by being equal to a number; None for another expression."""
-    match e:
-        case Call("select", (Call("eq", (Index(place), Const())), _, _)):
-            return place
-    return None
+def _piece(place: Affine, domain: Domain) -> tuple[str, int] | None:
+    """The axis along which a position lies, and the places until it begins again; None for another position."""
+    if len(place.terms) != 1 or place.const or place.terms[0][1] != 1:
+        return None
+    atom = place.terms[0][0]
+    if isinstance(atom, str):
+        return (atom, domain.extents[atom]) if atom in domain.kept + domain.reduced else None
+    axes = atom.of.axes()
+    return (next(iter(axes)), atom.by) if isinstance(atom, Mod) and len(axes) == 1 and atom.of == axis(next(iter(axes))) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,7 @@ class _Element:
         return self.value_by_key[key]
 
     def _part(self, e: Resolved, name: str) -> Resolved:
-        """An expression at the element: a use of a part, or a constant."""
+        """An expression at the element: a use of a part, a read, or a constant."""
         match e:
             case Const():
                 return e
@@ -195,9 +198,9 @@ class _Element:
         reach, legal = bounds(offset, self.parts.extents), bounds(touch.offset, self.domain.extents)
         at = replace(touch, offset=offset)
         if reach is not None and legal is not None and legal[0] <= reach[0] and reach[1] <= legal[1]:
-            return self.parts.shared(at, value)
+            return at
         limits = self.inside(touch.offset.axes())
-        return self.parts.shared(Guard(limits, at, const(0, touch.dtype)) if limits else at, value)
+        return self.parts.shared(Guard(limits, at, const(0, touch.dtype)), value) if limits else at
 
     def _guard(self, guard: Guard[Resolved], name: str) -> Resolved:
         limits = tuple(Bound(self.index(b.index), b.low, b.high) for b in guard.bounds)
