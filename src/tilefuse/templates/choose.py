@@ -13,8 +13,10 @@ from operator import attrgetter
 from typing import Any
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.roofline import price_candidate
 from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.scalar import Read, walk
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.registry import kernel_template, kernel_templates
 from tilefuse.templates.request import Price, Request
@@ -28,6 +30,9 @@ def choose_program(request: Request) -> TileProgram | Rejected:
     then the one whose template was registered first. Of several refusals the first is returned that is no mere
     `Reason.OTHER_TEMPLATE`.
     """
+    crowded = _map_of_many_reads(request) if request.has_products and len(request.graph.nodes) > 1 else None
+    if crowded is not None:
+        return crowded
     asked = sorted((t for t in kernel_templates() if t.packs == request.packing), key=attrgetter("priority"))
     refusals: list[Rejected] = []
     for _, templates in groupby(asked, key=attrgetter("priority")):
@@ -36,6 +41,18 @@ def choose_program(request: Request) -> TileProgram | Rejected:
             return programs[0] if len(programs) == 1 else min(programs, key=lambda p: _price(p, request.device))
         refusals += refused
     return next((r for r in refusals if r.reason is not Reason.OTHER_TEMPLATE), refusals[0])
+
+
+def _map_of_many_reads(request: Request) -> Rejected | None:
+    """The refusal of a pattern with a map that no kernel holds beside a product; None where there is none."""
+    most = SEARCH.stages.reads
+    for node in request.graph.nodes:
+        if node.category == "map" and node.body is not None:
+            reads = sum(isinstance(e, Read) for e in walk(node.body))
+            if reads > most:
+                return Rejected(Reason.RECOMPUTATION, f"formulas of %{node.name} read {reads} values, and at most {most} are computed beside a "
+                                                      "product")
+    return None
 
 
 def _proposals(templates: Sequence[KernelTemplate[Any]], request: Request) -> tuple[list[TileProgram], list[Rejected]]:

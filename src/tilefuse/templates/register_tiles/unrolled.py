@@ -76,10 +76,17 @@ class UnrolledTile:
 
 
 def unrolled_tile(domain: Domain, sides: Sides) -> UnrolledTile:
-    """The domain in tiles. Cost: linear in the parts of a tile.
+    """The domain in tiles, written out once. Cost: linear in the parts of a tile.
 
-    Requires: maps without data-dependent reads. Exact: the same operations on the same elements.
+    Requires: maps without data-dependent reads; the domain does not change afterwards. Exact: the same operations on the same elements.
     """
+    if sides not in domain.found_tiles:
+        domain.found_tiles[sides] = _written_out(domain, sides)
+    known: UnrolledTile = domain.found_tiles[sides]
+    return known
+
+
+def _written_out(domain: Domain, sides: Sides) -> UnrolledTile:
     extents = {a: -(-n // dict(sides).get(a, 1)) for a, n in domain.extents.items()}
     shared = _Parts(extents)
     stores: list[TileStore] = []
