@@ -8,6 +8,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import channels_last_strides
 from tilefuse.ir.text import parse_graph
 from tilefuse.passes.device.packed_weights import PackConvolutionWeights
+from tilefuse.passes.device.transformed_convolutions import TransformConvolutions
 from tilefuse.passes.facts import CallerLayouts
 from tilefuse.passes.manager import Pass, Pipeline
 from tilefuse.passes.precision import StatePrecision
@@ -120,6 +121,6 @@ CHANGED: dict[str, Changed] = {c.item.name: c for c in (
     changed("pad-products", product("f16", 2000, 1996, 1301)), changed("split-convolution-biases", convolution("f32", 1, True)),
     changed(PackConvolutionWeights("always"), convolution("f16", 1, False)),
     changed("sum-channel-windows", convolution("f32", 6, True)),
-    changed("multiply-windows", PATCHES),
+    changed("multiply-windows", PATCHES), changed(TransformConvolutions("always"), convolution("f32", 1, True)),
     changed("split-channel-sums", GROUPS, CallerLayouts({"x": channels_last_strides((3, 16, 7, 5))})),
 )}

@@ -25,6 +25,8 @@ from tilefuse.ir.scalar import Bound, Expr, Guard, Index, Read, call, const
 from tilefuse.passes.device.minimal_filtering import Matrix, MinimalFiltering, applied
 
 TAPS = 3
+# Attribute of a product whose operands are transformed tiles: the convolution that it was. Layouts are planned as around convolutions.
+TRANSFORMED = "transformed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class TransformBuilder:
         left, right = (tiles, filters) if channels_inner else (filters, tiles)
         count = windows.num_tiles(filtering), node.type.shape[1]
         product_type = Type(node.type.dtype, (n * n, *(count if channels_inner else reversed(count))))
-        attributes = (("precision", precision), ("transpose_a", False), ("transpose_b", channels_inner))
+        attributes = (("precision", precision), (TRANSFORMED, True), ("transpose_a", False), ("transpose_b", channels_inner))
         product = Node(self._name(f"{node.name}_product"), product_type, "library.matmul",
                        operands=(left[-1].name, right[-1].name), attributes=attributes, span=node.span)
         return TransformedNodes(filters, tiles, product, self._outputs(node, product.name, windows, filtering, channels_inner))

@@ -20,6 +20,7 @@ from tilefuse.ir.layouts import IMAGE_RANKS, Layouts, channels_last_strides, has
 from tilefuse.ir.scalar import Read, walk
 from tilefuse.passes.device.convolution_layouts import TENSOR_CORE_DTYPES, WEIGHT_OPERAND
 from tilefuse.passes.device.packed_weights import allows_channels_last, is_computed
+from tilefuse.passes.device.transformed_tiles import TRANSFORMED
 from tilefuse.passes.facts import LibraryLayout, PlannedLayouts
 from tilefuse.passes.manager import Pass, PassContext, Properties, Property, register_pass
 from tilefuse.plan.rewrites.views import as_view
@@ -68,7 +69,7 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
     if turns:
         _pack_weights(graph, fixed, layouts)
     images, pulled = (_images(graph, layouts), _pulled(graph)) if turns else (set(), {})
-    convolves = turns and any(n.kind in WEIGHT_OPERAND for n in graph.nodes)
+    convolves = turns and any(n.kind in WEIGHT_OPERAND or n.attribute(TRANSFORMED) for n in graph.nodes)
     for node in graph.nodes:
         if node.name in fixed:
             continue
