@@ -50,8 +50,8 @@ def _map_of_many_reads(request: Request) -> Rejected | None:
         if node.category == "map" and node.body is not None:
             reads = sum(isinstance(e, Read) for e in walk(node.body))
             if reads > most:
-                return Rejected(Reason.RECOMPUTATION, f"formulas of %{node.name} read {reads} values, and at most {most} are computed beside a "
-                                                      "product")
+                return Rejected(Reason.RECOMPUTATION, f"formulas of %{node.name} read {reads} values; beside a product, {most} at most are "
+                                                      "computed")
     return None
 
 

@@ -65,7 +65,7 @@ def value(e: Expr, by_name: dict[str, Fraction]) -> Fraction:
 
 @pytest.mark.parametrize(("results", "most"), [(2, (4, 6)), (4, (20, 16))])
 def test_expressions_are_the_products_and_share_parts(results: int, most: tuple[int, int]) -> None:
-    """Operations of one dimension, equal parts once, multiplications included. Row by row they would be 4 and 5 (F(2)), 31 and 26 (F(4))."""
+    """Operations of one dimension, equal parts once, multiplications included."""
     f, draw = minimal_filtering(results, 3), Random(results)
     for matrix, limit in zip((f.inputs, f.outputs), most, strict=True):
         names = [f"d{n}" for n in range(f.positions)]

@@ -114,7 +114,8 @@ def test_errors_lie_within_the_stated_bound(results: int, dtype: DType, unit: fl
     """Against f64. The worst error uses a part of the bound, so that a bound of no worth would fail as well."""
     graph = convolution(dtype, (16, 16), bias=False, channels=32, features=8)
     filtering, inputs = minimal_filtering(results, 3), drawn(graph)
-    wide = interpret(convolution(F64, (16, 16), bias=False, channels=32, features=8), {k: v.astype(np.float64) for k, v in inputs.items()})[0]
+    exact = {k: v.astype(np.float64) for k, v in inputs.items()}
+    wide = interpret(convolution(F64, (16, 16), bias=False, channels=32, features=8), exact)[0]
     ours = np.asarray(interpret(transformed(graph, filtering, True), inputs)[0]).astype(np.float64)
     bound = error_bound(filtering, inputs["x"], inputs["w"], unit)
     error = np.abs(ours - wide)

@@ -112,7 +112,8 @@ def test_elements_side_by_side_are_one_store(width: int, lasts: bool, vector: in
     shape = (2, 3, 4, width)
     graph = parse_graph(f"""graph @g(%x: f32[2, 3, 4, {-(-width // 4)}]) -> (f32[2, 3, 4, {width}]) {{
       %y: f32[2, 3, 4, {width}] = map [n, k, h, w] {{ select(eq(index((w % 4)), 0:i64), %x[n, k, h, (w // 4)],
-        select(eq(index((w % 4)), 1:i64), neg(%x[n, k, h, (w // 4)]), select(eq(index((w % 4)), 2:i64), exp(%x[n, k, h, (w // 4)]), 1.0:f32))) }}
+        select(eq(index((w % 4)), 1:i64), neg(%x[n, k, h, (w // 4)]),
+        select(eq(index((w % 4)), 2:i64), exp(%x[n, k, h, (w // 4)]), 1.0:f32))) }}
       return %y
     }}""")
     program = scheduled(graph, layouts={"y": channels_last_strides(shape)} if lasts else {})
