@@ -84,7 +84,7 @@ class Domain:
     has_scan: bool = False
     # Accesses of the complete domain, computed once (`access.py`): choices, traffic and cost all use them.
     found_accesses: tuple[Any, ...] | None = field(default=None, init=False, compare=False, repr=False)
-    # The same of the complete domain in tiles of some sides, by these (`templates/register_tiles/unrolled.py`).
+    # The same of the complete domain in tiles of some sides, by these (`templates/tiles/unrolled.py`).
     found_tiles: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property

@@ -49,10 +49,12 @@ class Prices(Protocol):
     def attention_gradient_us(self, call: AttentionGradientCall, graph: Graph) -> float | None:
         """Predicted time of the library's gradients of attention; None where nothing predicts it. Units: microseconds."""
 
-    def kernel_us(self, graph: Graph, nodes: tuple[str, ...], eager_rounding: bool, near_bytes: int) -> float:
+    def kernel_us(self, graph: Graph, nodes: tuple[str, ...], eager_rounding: bool, near_bytes: int, layouts: Layouts = NO_LAYOUTS
+                  ) -> float:
         """Predicted time of the best kernel for nodes, or of one kernel for each where none holds all. Units: microseconds; bytes.
 
-        near_bytes: read by its threads through the first-level cache. eager_rounding: as the option of this name.
+        near_bytes: read by its threads through the first-level cache. eager_rounding: as the option of this name. layouts: strides of the
+        values that nodes read.
         """
 
     def own_product_us(self, graph: Graph, nodes: tuple[str, ...], layouts: Layouts) -> float | None:

@@ -9,7 +9,7 @@ from tilefuse.templates.flat.template import FlatTemplate
 from tilefuse.templates.packed.template import PackedTemplate
 from tilefuse.templates.parts import Known
 from tilefuse.templates.pattern import pattern_graph, schedule_pattern
-from tilefuse.templates.register_tiles.template import RegisterTileTemplate
+from tilefuse.templates.tiles.template import RegisterTileTemplate
 from tilefuse.templates.registry import register
 from tilefuse.templates.rows.template import RowsTemplate
 from tilefuse.templates.staged.chain.template import ProductChainTemplate

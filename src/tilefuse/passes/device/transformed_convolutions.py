@@ -19,6 +19,7 @@ from typing import ClassVar
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph, Input, Node
+from tilefuse.ir.layouts import channels_last_strides
 from tilefuse.passes.choosing import ChoosingPass
 from tilefuse.passes.device.computed_constants import constants_at_hand, with_computed_constants
 from tilefuse.passes.device.image_memory import ImageMemory
@@ -204,7 +205,9 @@ class _Question:
         inputs = tuple(Input(v, types.get(v) or self.graph.type_of(v)) for v in dict.fromkeys(v for n in nodes for v in n.reads())
                        if v not in inside)
         alone = Graph("transform", inputs, tuple(nodes), (nodes[-1].name,))
-        return self.prices.kernel_us(alone, tuple(inside), False, 0)
+        channels_last = {v.name: channels_last_strides(v.type.shape) for v in inputs
+                         if len(v.type.shape) == 4 and v.name in self.graph.type_by_name and self.memory.is_channels_last(v.name)}
+        return self.prices.kernel_us(alone, tuple(n.name for n in nodes), False, 0, channels_last)
 
     def _product_us(self, parts: TransformedNodes) -> float:
         """Predicted time of the products, by the library or by a kernel. Units: microseconds."""

@@ -81,15 +81,16 @@ class Predictions:
         work = attention_gradient_work(call, graph, self.device)
         return None if work is None else price_work(work, self.device).us
 
-    def kernel_us(self, graph: Graph, nodes: tuple[str, ...], eager_rounding: bool, near_bytes: int) -> float:
+    def kernel_us(self, graph: Graph, nodes: tuple[str, ...], eager_rounding: bool, near_bytes: int, layouts: Layouts = NO_LAYOUTS
+                  ) -> float:
         """Predicted time of the best kernel for nodes. Units: microseconds; bytes. Source: `AnalyticCost`.
 
         The first-level cache is the same memory as shared memory and has its rate.
         """
         model = AnalyticCost(self.device)
-        program = self._scheduled(graph, nodes, {}, eager_rounding)
+        program = self._scheduled(graph, nodes, layouts, eager_rounding)
         if isinstance(program, Rejected):
-            apart = (self._scheduled(graph, (n,), {}, eager_rounding) for n in nodes)
+            apart = (self._scheduled(graph, (n,), layouts, eager_rounding) for n in nodes)
             return sum(model.cost(p).us for p in apart if not isinstance(p, Rejected))
         work = model.work(program)
         return price_work(replace(work, shared_bytes=work.shared_bytes + near_bytes), self.device).us

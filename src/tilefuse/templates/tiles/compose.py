@@ -11,9 +11,9 @@ from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Assign, Declare, KExpr, Reg, Store, VectorStore
-from tilefuse.templates.register_tiles.record import RegisterTile
-from tilefuse.templates.register_tiles.stores import StoredRun, stored_runs
-from tilefuse.templates.register_tiles.unrolled import UnrolledTile
+from tilefuse.templates.tiles.record import RegisterTile
+from tilefuse.templates.tiles.stores import StoredRun, stored_runs
+from tilefuse.templates.tiles.unrolled import UnrolledTile
 
 
 def compose_tile(writer: KernelWriter, choice: RegisterTile, tile: UnrolledTile, num_tiles: int) -> None:

@@ -13,7 +13,7 @@ from tilefuse.ir.graph import Node
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.flat_loops import flat_attrs, read_flat_loops
 from tilefuse.templates.notation import Attr, Schedule, Template
-from tilefuse.templates.register_tiles.record import RegisterTile
+from tilefuse.templates.tiles.record import RegisterTile
 from tilefuse.templates.walk_notation import WalkNotation
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tilefuse.domain.resolved import Domain
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.register_tiles.unrolled import TileStore, UnrolledTile
+from tilefuse.templates.tiles.unrolled import TileStore, UnrolledTile
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.access import Access, by_memory_order
 from tilefuse.domain.resolved import Domain
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.register_tiles.record import RegisterTile
-from tilefuse.templates.register_tiles.unrolled import Sides, num_elements, sides_of
+from tilefuse.templates.tiles.record import RegisterTile
+from tilefuse.templates.tiles.unrolled import Sides, num_elements, sides_of
 
 
 def choose_tile(domain: Domain, device: DeviceSpec, accessed: list[Access]) -> RegisterTile | Rejected:

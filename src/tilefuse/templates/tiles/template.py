@@ -22,12 +22,13 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.explained import LevelTile, extents_of
 from tilefuse.templates.levels import LevelTraffic, run_of, with_sectors
 from tilefuse.templates.neighbours import others_than
-from tilefuse.templates.register_tiles.choose import choose_tile, num_tiles
-from tilefuse.templates.register_tiles.compose import compose_tile
-from tilefuse.templates.register_tiles.notation import RegisterTileNotation
-from tilefuse.templates.register_tiles.record import RegisterTile
-from tilefuse.templates.register_tiles.stores import stored_runs
-from tilefuse.templates.register_tiles.unrolled import UnrolledTile, unrolled_tile
+from tilefuse.templates.tiles.choose import choose_tile, num_tiles
+from tilefuse.templates.tiles.compose import compose_tile
+from tilefuse.templates.tiles.lines import line_bytes
+from tilefuse.templates.tiles.notation import RegisterTileNotation
+from tilefuse.templates.tiles.record import RegisterTile
+from tilefuse.templates.tiles.stores import stored_runs
+from tilefuse.templates.tiles.unrolled import UnrolledTile, unrolled_tile
 from tilefuse.templates.request import WalkedPattern
 from tilefuse.templates.template import Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate, elementwise_thread_loss, widest_itemsize
@@ -117,12 +118,13 @@ class RegisterTileTemplate(WalkTemplate[RegisterTile]):
 
     def walk_traffic(self, choice: RegisterTile, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
         """Every element that a tile needs once a tile: tiles share elements through the caches. Stores that are no vectors touch sectors
-        in parts where elements of neighbouring tiles do not lie side by side."""
+        in parts where elements of neighbouring tiles do not lie side by side. The first-level cache, which has shared memory's rate, gives
+        a warp one line at a time, however little of it the warp's tiles read."""
         tile = self.tile_of(program)
         read = sum(a.elements * a.itemsize for a in accesses(tile.domain) if not a.written)
         single = [s for run in stored_runs(tile, device) if not run.is_vector for s in run.stores]
         stored = replace(tile.domain, outputs=[(s.value, s.key, s.offset) for s in single])
-        moved = LevelTraffic(max(read + program.bytes_written, program.bytes_moved), 0)
+        moved = LevelTraffic(max(read + program.bytes_written, program.bytes_moved), line_bytes(tile.domain, choice.order))
         return with_sectors(moved, stored, device.fitted.traffic, run_of(choice.order, 32, tile.domain), [])
 
     def endings(self, choice: RegisterTile, program: TileProgram) -> tuple[Ending, ...]:
