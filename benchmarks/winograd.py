@@ -3,9 +3,10 @@
     python -m benchmarks.winograd                      the layers of `LAYERS`, channels last, then row-major
     python -m benchmarks.winograd --layouts last --layers 64x64x56,512x512x7
 
-cuDNN is timed without tf32 and with `cudnn.benchmark`, in both layouts; its best is the rival. Ours is the four kernels of `winograd=always`,
-with filters computed beforehand (the weight is a constant). Both run from CUDA graphs over rotating inputs. Errors are the largest ones
-of the first images over the largest result. Other processes plan and compile meanwhile. One line of JSON a layer and layout, then ratios.
+cuDNN is timed without tf32 and with `cudnn.benchmark`, in both layouts; its best is the rival. Ours is the plan of `winograd=always`:
+tiles, products and results, with filters computed beforehand, since the weight is a constant. Both run from CUDA graphs over rotating
+inputs. Errors are the largest ones of the first images over the largest result. Other processes plan and compile meanwhile. One line of
+JSON a layer and layout, then ratios.
 """
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from tilefuse.templates.flat.template import FlatTemplate
 from tilefuse.templates.packed.template import PackedTemplate
 from tilefuse.templates.parts import Known
 from tilefuse.templates.pattern import pattern_graph, schedule_pattern
-from tilefuse.templates.tiles.template import RegisterTileTemplate
 from tilefuse.templates.registry import register
 from tilefuse.templates.rows.template import RowsTemplate
 from tilefuse.templates.staged.chain.template import ProductChainTemplate
@@ -19,6 +18,7 @@ from tilefuse.templates.staged.recomputed.template import WalkedBackTemplate
 from tilefuse.templates.staged.stitched.template import StitchedTemplate
 from tilefuse.templates.staged.walked.template import PipelinedWalkTemplate
 from tilefuse.templates.tasks.template import TasksTemplate
+from tilefuse.templates.tiles.template import RegisterTileTemplate
 from tilefuse.templates.transpose.template import TransposeTemplate
 
 TEMPLATES = (TransposeTemplate(), FlatTemplate(), RowsTemplate(), ColumnsTemplate(), StitchedTemplate(), OnlineTemplate(),

@@ -22,6 +22,8 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.explained import LevelTile, extents_of
 from tilefuse.templates.levels import LevelTraffic, run_of, with_sectors
 from tilefuse.templates.neighbours import others_than
+from tilefuse.templates.request import WalkedPattern
+from tilefuse.templates.template import Overlaps, Resources
 from tilefuse.templates.tiles.choose import choose_tile, num_tiles
 from tilefuse.templates.tiles.compose import compose_tile
 from tilefuse.templates.tiles.lines import line_bytes
@@ -29,8 +31,6 @@ from tilefuse.templates.tiles.notation import RegisterTileNotation
 from tilefuse.templates.tiles.record import RegisterTile
 from tilefuse.templates.tiles.stores import stored_runs
 from tilefuse.templates.tiles.unrolled import UnrolledTile, unrolled_tile
-from tilefuse.templates.request import WalkedPattern
-from tilefuse.templates.template import Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate, elementwise_thread_loss, widest_itemsize
 from tilefuse.templates.walk_legality import first_refusal
 

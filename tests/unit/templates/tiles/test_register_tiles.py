@@ -21,10 +21,10 @@ from tilefuse.target.device import H200
 from tilefuse.templates.compose import compose
 from tilefuse.templates.notation import parse_template
 from tilefuse.templates.pattern import schedule_graph
-from tilefuse.templates.register_tiles.record import RegisterTile
-from tilefuse.templates.register_tiles.template import RegisterTileTemplate
-from tilefuse.templates.register_tiles.unrolled import sides_of, unrolled_tile
 from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.tiles.record import RegisterTile
+from tilefuse.templates.tiles.template import RegisterTileTemplate
+from tilefuse.templates.tiles.unrolled import sides_of, unrolled_tile
 
 # A sum and a difference of each pair, three of four places by formulas of their own.
 BUTTERFLY = """graph @g(%x: f32[37, 4]) -> (f32[4, 37]) {
