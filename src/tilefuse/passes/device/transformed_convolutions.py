@@ -194,8 +194,8 @@ class _Question:
         for results, precision in algorithms:
             filtering = minimal_filtering(results, TAPS)
             parts = TransformBuilder(self.graph).of(node, windows, filtering, precision, channels_inner)
-            filters_us = 0.0 if node.operands[1] in self.at_hand else self._kernel_us(parts.filters[:2])
-            us = filters_us, self._kernel_us(parts.tiles[:2]), self._product_us(parts), self._kernel_us(parts.outputs[:2], parts.product)
+            filters_us = 0.0 if node.operands[1] in self.at_hand else self._kernel_us(parts.filters)
+            us = filters_us, self._kernel_us(parts.tiles), self._product_us(parts), self._kernel_us(parts.outputs[:2], parts.product)
             yield Transform(filtering, windows, precision, channels_inner, us)
 
     def _kernel_us(self, nodes: Sequence[Node], *made: Node) -> float:

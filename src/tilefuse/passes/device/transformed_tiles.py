@@ -1,8 +1,8 @@
 """Convolutions of 3 x 3 windows, one place apart, by minimal filtering: their graphs over transformed tiles.
 
-    %x_tiles   [p, q, batch, rows, columns, c]      B^T d B of each tile of (m + 2) x (m + 2) elements, c the input channels
+    %x_tiles   [p, q, tile, c]                      B^T d B of each tile of (m + 2) x (m + 2) elements, c the input channels
     %w_filters [p, q, k, c]                         G g G^T
-    %y_product [p q, tile, k]                       for each of the (m + 2)^2 places: the tiles' elements there times those of the filters
+    %y_product [p, q, tile, k]                      for each of the (m + 2)^2 places: the tiles' elements there times those of the filters
     %y         [batch, k, m x m elements a tile]    A^T product A, and the bias
 
 Each transform is two maps, one over the rows and one over the columns, whose formula depends on the place. Where images lie row-major,
@@ -103,7 +103,7 @@ class TransformBuilder:
         filters = self._once((weight, n), lambda: self._filters(weight, filtering))
         left, right = (tiles, filters) if channels_inner else (filters, tiles)
         count = windows.num_tiles(filtering), node.type.shape[1]
-        product_type = Type(node.type.dtype, (n * n, *(count if channels_inner else reversed(count))))
+        product_type = Type(node.type.dtype, (n, n, *(count if channels_inner else reversed(count))))
         attributes = (("precision", precision), (TRANSFORMED, True), ("transpose_a", False), ("transpose_b", channels_inner))
         product = Node(self._name(f"{node.name}_product"), product_type, "library.matmul",
                        operands=(left[-1].name, right[-1].name), attributes=attributes, span=node.span)
@@ -115,24 +115,22 @@ class TransformBuilder:
         return self.known[key]
 
     def _tiles(self, image: str, windows: Windows, filtering: MinimalFiltering, channels_inner: bool) -> tuple[Node, ...]:
-        """B^T d B: over the rows of a tile, then over its columns, then as a matrix for each place."""
+        """B^T d B: over the rows of a tile, then over its columns."""
         n, m, dtype = filtering.positions, filtering.results, self.graph.type_of(image).dtype
-        wide, (batch, rows, columns), channels = compute_dtype(dtype), windows.tiles(filtering), windows.image[1]
-        places, shape = (("n", "r", "s", "c"), (batch, rows, columns, channels)) if channels_inner else (
-            ("c", "n", "r", "s"), (channels, batch, rows, columns))
+        wide, tiles, channels, count = compute_dtype(dtype), windows.tiles(filtering), windows.image[1], windows.num_tiles(filtering)
+        places, shape = (("t", "c"), (count, channels)) if channels_inner else (("c", "t"), (channels, count))
+        batch, down, across = delinearise(axis("t"), tiles, {"t": count})
 
         def element(row: int) -> Expr:
-            at = axis("r") * m + (row - windows.low[0]), axis("s") * m + axis("j") - windows.low[1]
-            read = converted(Read(image, (axis("n"), axis("c"), *at)), dtype, wide)
-            return _inside(read, at, ((rows - 1) * m, (columns - 1) * m + n - 1), (row, 0), windows, wide)
+            at = down * m + (row - windows.low[0]), across * m + axis("j") - windows.low[1]
+            read = converted(Read(image, (batch, axis("c"), *at)), dtype, wide)
+            return _inside(read, at, ((tiles[1] - 1) * m, (tiles[2] - 1) * m + n - 1), (row, 0), windows, wide)
 
         by_row = _chosen(axis("p"), filtering.inputs, [element(row) for row in range(n)], wide)
         first = Node(self._name(f"{image}_tile_rows"), Type(wide, (n, n, *shape)), "map", ("p", "j", *places), body=by_row)
         terms: list[Expr] = [Read(first.name, (axis("p"), number(j), *map(axis, places))) for j in range(n)]
         body = _chosen(axis("q"), filtering.inputs, terms, wide, dtype)
-        second = Node(self._name(f"{image}_tiles"), Type(dtype, (n, n, *shape)), "map", ("p", "q", *places), body=body)
-        matrix = (windows.num_tiles(filtering), channels) if channels_inner else (channels, windows.num_tiles(filtering))
-        return first, second, self._matrices(second, n, matrix)
+        return first, Node(self._name(f"{image}_tiles"), Type(dtype, (n, n, *shape)), "map", ("p", "q", *places), body=body)
 
     def _filters(self, weight: str, filtering: MinimalFiltering) -> tuple[Node, ...]:
         """G g G^T in f64, rounded once: entries of G are no fractions of powers of two."""
@@ -143,9 +141,8 @@ class TransformBuilder:
         first = Node(self._name(f"{weight}_filter_rows"), Type(F64, (n, TAPS, features, channels)), "map", ("p", "j", "k", "c"),
                      body=_chosen(axis("p"), filtering.filters, taps, F64))
         terms: list[Expr] = [Read(first.name, (axis("p"), number(j), axis("k"), axis("c"))) for j in range(TAPS)]
-        second = Node(self._name(f"{weight}_filters"), Type(type_.dtype, (n, n, features, channels)), "map", ("p", "q", "k", "c"),
-                      body=_chosen(axis("q"), filtering.filters, terms, F64, type_.dtype))
-        return first, second, self._matrices(second, n, (features, channels))
+        return first, Node(self._name(f"{weight}_filters"), Type(type_.dtype, (n, n, features, channels)), "map", ("p", "q", "k", "c"),
+                           body=_chosen(axis("q"), filtering.filters, terms, F64, type_.dtype))
 
     def _outputs(self, node: Node, product: str, windows: Windows, filtering: MinimalFiltering, channels_inner: bool) -> tuple[Node, ...]:
         """A^T product A: over the rows of a tile, then over its columns, then the bias."""
@@ -157,8 +154,7 @@ class TransformBuilder:
             names, shape = ("n", "h", "w", "k"), (shape[0], shape[2], shape[3], shape[1])
 
         def element(row: int) -> Expr:
-            place = axis("q") + row * n
-            at = (place, tile, axis("k")) if channels_inner else (place, axis("k"), tile)
+            at = (number(row), axis("q"), *((tile, axis("k")) if channels_inner else (axis("k"), tile)))
             return converted(Read(product, at), dtype, wide)
 
         first = Node(self._name(f"{node.name}_rows"), Type(wide, (*node.type.shape[:3], columns, n)), "map", ("n", "k", "h", "s", "q"),
@@ -173,14 +169,6 @@ class TransformBuilder:
             return first, second
         image = Read(name, tuple(map(axis, names)))
         return first, second, Node(node.name, node.type, "map", ("n", "k", "h", "w"), body=image, span=node.span)
-
-    def _matrices(self, value: Node, n: int, matrix: tuple[int, int]) -> Node:
-        """A view of transformed tiles, or filters, as a matrix for each place."""
-        shape = (n * n, *matrix)
-        flat = linearise((axis("i"), axis("j"), axis("k")), row_major_strides(shape))
-        extents = dict(zip("ijk", shape, strict=True))
-        return Node(self._name(f"{value.name}_matrices"), Type(value.type.dtype, shape), "map", ("i", "j", "k"),
-                    body=Read(value.name, delinearise(flat, value.type.shape, extents)))
 
     def _name(self, preferred: str) -> str:
         name = free_name(preferred, self.names_in_use)
