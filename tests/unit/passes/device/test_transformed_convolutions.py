@@ -20,7 +20,6 @@ from tilefuse.ir.verify import check
 from tilefuse.passes.device.minimal_filtering import Matrix, MinimalFiltering, minimal_filtering
 from tilefuse.passes.device.transformed_convolutions import TransformConvolutions, allowed_algorithms
 from tilefuse.passes.device.transformed_tiles import TransformBuilder, Windows, magnitudes, roundings, windows_of
-from tilefuse.passes.facts import CallerLayouts
 from tilefuse.passes.manager import Pipeline
 from tilefuse.plan.pattern import Plan
 from tilefuse.target.catalog import host_device
@@ -215,18 +214,18 @@ def residual_block(image: tuple[int, int] = (56, 56), channels: int = 64, batch:
     return with_f32(b.finish([b.elementwise("maximum", b.elementwise("add", y, r), 0.0)]))
 
 
-def plan_of(graph: Graph, caller: CallerLayouts | None = None, **options: object) -> Plan:
+def plan_of(graph: Graph, layouts: dict[str, tuple[int, ...]] | None = None, **options: object) -> Plan:
+    """layouts: strides of inputs and results."""
     chosen = Options().with_overrides(plan_cache=False, float32_products="split", **options)
-    layouts = dict(caller.inputs) if caller is not None else None
-    return generate(graph, constants={}, device=H200, options=chosen, input_layouts=layouts).plan
+    return generate(graph, constants={}, device=H200, options=chosen, input_layouts=layouts, result_layouts=layouts).plan
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_a_residual_block_is_three_kernels_and_a_product(channels_last: bool) -> None:
     """Bias, residual and activation are part of the output transform; channels last, a kernel of ours multiplies too."""
     graph = residual_block()
-    caller = CallerLayouts({v: channels_last_strides((64, 64, 56, 56)) for v in ("x", "r")} if channels_last else {})
-    plan = plan_of(graph, caller, winograd="always")
+    layouts = {v: channels_last_strides((64, 64, 56, 56)) for v in ("x", "r", *graph.results)} if channels_last else {}
+    plan = plan_of(graph, layouts, winograd="always")
     transforms = [k.program for k in plan.kernels if k.program.template == "register tile"]
     assert [len(t.graph.nodes) for t in transforms][:2] == [2, 2] and transforms[-1].graph.results == graph.results
     assert {"b", "r"} <= {i.name for i in transforms[-1].graph.inputs}
