@@ -2,7 +2,7 @@
 
     y = convolution(%x, %w), 3 x 3      ->      tiles of %x transformed, filters of %w, 36 or 16 products, results transformed back
 
-Which algorithm is allowed follows from the arithmetic of its products, since transforms enlarge what a product's operands lose:
+Which algorithm is allowed follows from the arithmetic of its products, since transforms enlarge the rounding errors of a product's operands:
 
     F(4x4, 3x3)     f32 by products as exact as f32 (multiply-adds, or high and low parts on the matrix unit)
     F(2x2, 3x3)     the same; tf32 where the convolution may use it; f16 and bf16
@@ -32,7 +32,7 @@ from tilefuse.passes.manager import PassContext, Properties, Property, register_
 from tilefuse.target.device import DeviceSpec
 
 # Results of a tile along each dimension: F(4x4, 3x3) and F(2x2, 3x3).
-LARGE, SMALL = 4, 2
+LARGE_TILE, SMALL_TILE = 4, 2
 SHORT = ("f16", "bf16")
 
 
@@ -112,8 +112,8 @@ class TransformChoice:
         t = self.transform
         steps = " + ".join(f"{us:.1f}" for us in t.us)
         taken = f"planned as {t.filtering.name}" if self.is_taken else "a convolution by the library"
-        asked = " (asked for)" if self.is_taken and self.is_asked_for else ""
-        return (f"%{self.node.name}: {taken}{asked}; predicted {t.total_us:.1f} us by {t.filtering.name} with {_arithmetic(t, self.node)} "
+        reason = " (asked for)" if self.is_taken and self.is_asked_for else ""
+        return (f"%{self.node.name}: {taken}{reason}; predicted {t.total_us:.1f} us by {t.filtering.name} with {_arithmetic(t, self.node)} "
                 f"products (filters, tiles, products, results: {steps}), {self.call_us:.1f} us as a call")
 
 
@@ -155,19 +155,19 @@ def allowed_algorithms(node: Node, products: str, eager_rounding: bool) -> list[
     if eager_rounding:
         return refused("every value is rounded as in eager execution")
     if dtype.name in SHORT:
-        return [(SMALL, "default")]
+        return [(SMALL_TILE, "default")]
     if dtype != F32:
         return refused(f"transforms of {dtype} are less exact than its sums")
     allows_tf32 = node.attribute("precision", "default") != "f32"
-    algorithms = [(LARGE, products), (SMALL, products)] if products != "tf32" else []
+    algorithms = [(LARGE_TILE, products), (SMALL_TILE, products)] if products != "tf32" else []
     if allows_tf32:
-        algorithms.append((SMALL, "tf32"))
+        algorithms.append((SMALL_TILE, "tf32"))
     return algorithms or refused("products of f32 may be tf32, and this convolution may not")
 
 
 @dataclass(frozen=True)
 class _Question:
-    """What all convolutions of a graph share. at_hand: constants whose filters are computed once, before any call."""
+    """Facts that all convolutions of a graph share. at_hand: constants whose filters are computed once, before any call."""
 
     graph: Graph
     prices: Prices
@@ -198,10 +198,10 @@ class _Question:
             us = filters_us, self._kernel_us(parts.tiles), self._product_us(parts), self._kernel_us(parts.outputs[:2], parts.product)
             yield Transform(filtering, windows, precision, channels_inner, us)
 
-    def _kernel_us(self, nodes: Sequence[Node], *made: Node) -> float:
-        """Predicted time of one kernel for the nodes, of values of the graph and of `made`. Units: microseconds."""
+    def _kernel_us(self, nodes: Sequence[Node], *operands: Node) -> float:
+        """Predicted time of one kernel for the nodes, of values of the graph and of `operands`. Units: microseconds."""
         inside = {n.name for n in nodes}
-        types = {n.name: n.type for n in made}
+        types = {n.name: n.type for n in operands}
         inputs = tuple(Input(v, types.get(v) or self.graph.type_of(v)) for v in dict.fromkeys(v for n in nodes for v in n.reads())
                        if v not in inside)
         alone = Graph("transform", inputs, tuple(nodes), (nodes[-1].name,))

@@ -1,4 +1,4 @@
-"""The kernel of a register tile: one thread a tile. It loads what its elements need, computes all of them, and stores them.
+"""The kernel of a register tile: one thread a tile. It loads the operands of its elements, computes all of them, and stores them.
 
     tile = block * threads + thread         neighbouring threads take neighbouring places of the fastest axis, so that accesses of a warp
                                             to one element of their tiles lie side by side

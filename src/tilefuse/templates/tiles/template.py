@@ -135,8 +135,8 @@ class RegisterTileTemplate(WalkTemplate[RegisterTile]):
         """The elements that a tile reads and those that it computes, which are partly the same registers."""
         tile = self.tile_of(program)
         reads = sum(isinstance(e, Touch) for i in tile.domain.instances for e in resolved_walk(i.body))
-        held = max(reads, len(tile.stores)) * max(widest_itemsize(program) // 4, 1)
-        return Resources(device.fitted.packed.flat_registers + held, 0)
+        elements = max(reads, len(tile.stores)) * max(widest_itemsize(program) // 4, 1)
+        return Resources(device.fitted.packed.flat_registers + elements, 0)
 
     def overlaps(self, choice: RegisterTile) -> Overlaps:
         """Its blocks walk memory by their numbers alone."""
@@ -145,7 +145,7 @@ class RegisterTileTemplate(WalkTemplate[RegisterTile]):
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 
     def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
-        """Each thread loads what its elements need before it stores them; elements of other tiles may need the same."""
+        """Each thread loads the operands of its elements before it stores these; elements of other tiles may need the same."""
         return False
 
     def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:

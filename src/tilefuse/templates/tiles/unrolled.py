@@ -66,7 +66,7 @@ class TileStore:
 
 @dataclass(frozen=True, slots=True)
 class UnrolledTile:
-    """The domain of tiles, whose instances are the parts of one tile, and what a thread stores.
+    """The domain of tiles, whose instances are the parts of one tile, and the stores of a thread.
 
     domain: its outputs are those of the stores.
     """
