@@ -22,8 +22,6 @@ STRUCTURAL = frozenset({
     # codes, formats and digits
     "CASES", "COLUMN", "FIELD_BYTES", "FIRST_RANK", "FORMAT", "INNER", "KEY_DIGITS", "LARGEST_INT32", "ONE_ROW_BYTES",
     "RATIO_DIGITS", "ROW", "UNREACHED", "UNREACHED_INTEGER", "US_DIGITS", "WEIGHT_OPERAND",
-    # names of algorithms: places of a window, results of a tile of minimal filtering
-    "LARGE_TILE", "SMALL_TILE", "TAPS",
     # rounding: equal sums of cycles, ties, tolerances of the solver, terms of one chain of additions, exponents before a rescale
     "LIMIT", "OUTER_STRETCH", "ROUNDING", "ROW_TOLERANCE", "SCORE_TOLERANCE_US", "STRETCH", "TIE",
     # what one step of a generated main loop holds

@@ -54,6 +54,9 @@ class WalkLimits:
     turned_tiles: tuple[tuple[int, int], ...] = bound(
         ((32, 32), (64, 64), (32, 64), (64, 32), (128, 32), (32, 128), (128, 64), (128, 128)), "elements", "Sides of transposed tiles.",
         _TUNING)
+    filtered_results: tuple[int, ...] = bound(
+        (4, 2), "results", "Results of a tile of minimal filtering along each dimension: most for products as exact as f32, least for "
+        "shorter ones.", "coefficients of larger tiles are larger, and rounding errors grow with them")
     least_tile: int = bound(4, "elements", "Least elements of a register tile.",
                             "two formulas by position are one select of a flat walk")
     largest_tile: int = bound(64, "elements", "Largest register tile.", "a thread holds its elements in registers, of which it has 255")

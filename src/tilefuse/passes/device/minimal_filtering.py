@@ -46,7 +46,7 @@ class MinimalFiltering:
 
 
 @cache
-def minimal_filtering(results: int, taps: int) -> MinimalFiltering:
+def minimal_filtering(results: int, taps: int = 3) -> MinimalFiltering:
     """F(results, taps) from the first points of `POINTS` and infinity.
 
     Each point's factor stands in G, with a positive sign as in the paper, so that B and A are of small whole numbers.

@@ -2,7 +2,7 @@
 
     y = convolution(%x, %w), 3 x 3      ->      tiles of %x transformed, filters of %w, 36 or 16 products, results transformed back
 
-Which algorithm is allowed follows from the arithmetic of its products, since transforms enlarge the rounding errors of a product's operands:
+Which algorithm is allowed follows from the arithmetic of its products, since transforms enlarge the rounding errors of their operands:
 
     F(4x4, 3x3)     f32 by products as exact as f32 (multiply-adds, or high and low parts on the matrix unit)
     F(2x2, 3x3)     the same; tf32 where the convolution may use it; f16 and bf16
@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph, Input, Node
 from tilefuse.ir.layouts import channels_last_strides
@@ -26,13 +27,11 @@ from tilefuse.passes.device.image_memory import ImageMemory
 from tilefuse.passes.device.long_products import without_unused
 from tilefuse.passes.device.minimal_filtering import MinimalFiltering, minimal_filtering
 from tilefuse.passes.device.packed_weights import allows_channels_last
-from tilefuse.passes.device.transformed_tiles import TAPS, TransformBuilder, TransformedNodes, Windows, windows_of
+from tilefuse.passes.device.transformed_tiles import TransformBuilder, TransformedNodes, Windows, windows_of
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
 
-# Results of a tile along each dimension: F(4x4, 3x3) and F(2x2, 3x3).
-LARGE_TILE, SMALL_TILE = 4, 2
 SHORT = ("f16", "bf16")
 
 
@@ -151,17 +150,17 @@ def allowed_algorithms(node: Node, products: str, eager_rounding: bool) -> list[
     def refused(why: str) -> Rejected:
         return Rejected(Reason.UNSUPPORTED_OP, why)
 
-    dtype = node.type.dtype
+    dtype, large, small = node.type.dtype, max(SEARCH.walks.filtered_results), min(SEARCH.walks.filtered_results)
     if eager_rounding:
         return refused("every value is rounded as in eager execution")
     if dtype.name in SHORT:
-        return [(SMALL_TILE, "default")]
+        return [(small, "default")]
     if dtype != F32:
         return refused(f"transforms of {dtype} are less exact than its sums")
     allows_tf32 = node.attribute("precision", "default") != "f32"
-    algorithms = [(LARGE_TILE, products), (SMALL_TILE, products)] if products != "tf32" else []
+    algorithms = [(large, products), (small, products)] if products != "tf32" else []
     if allows_tf32:
-        algorithms.append((SMALL_TILE, "tf32"))
+        algorithms.append((small, "tf32"))
     return algorithms or refused("products of f32 may be tf32, and this convolution may not")
 
 
@@ -192,7 +191,7 @@ class _Question:
     def _transforms(self, node: Node, windows: Windows, algorithms: Sequence[tuple[int, str]]) -> Iterator[Transform]:
         channels_inner = self.memory.is_channels_last(node.operands[0])
         for results, precision in algorithms:
-            filtering = minimal_filtering(results, TAPS)
+            filtering = minimal_filtering(results)
             parts = TransformBuilder(self.graph).of(node, windows, filtering, precision, channels_inner)
             filters_us = 0.0 if node.operands[1] in self.at_hand else self._kernel_us(parts.filters)
             us = filters_us, self._kernel_us(parts.tiles), self._product_us(parts), self._kernel_us(parts.outputs[:2], parts.product)

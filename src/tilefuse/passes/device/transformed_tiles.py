@@ -24,7 +24,6 @@ from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Bound, Expr, Guard, Index, Read, call, const
 from tilefuse.passes.device.minimal_filtering import Matrix, MinimalFiltering, applied
 
-TAPS = 3
 # Attribute of a product whose operands are transformed tiles: the convolution that it was. Layouts are planned as around convolutions.
 TRANSFORMED = "transformed"
 
@@ -46,13 +45,13 @@ class Windows:
         return prod(self.tiles(filtering))
 
 
-def windows_of(node: Node, graph: Graph) -> Windows | Rejected:
-    """The geometry of a convolution of dense 3 x 3 windows at every place; or why it is none. Requires: a `library.convolution`."""
+def windows_of(node: Node, graph: Graph, taps: int = 3) -> Windows | Rejected:
+    """The geometry of a convolution of dense taps x taps windows at every place; or why it is none. Requires: a `library.convolution`."""
     def refused(why: str) -> Rejected:
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{node.name} {why}")
 
     image, weight = (graph.type_of(v) for v in node.operands[:2])
-    if weight.shape[2:] != (TAPS, TAPS):
+    if weight.shape[2:] != (taps, taps):
         return refused(f"has windows of {' x '.join(map(str, weight.shape[2:]))}")
     if node.attribute("transposed", False):
         return refused("is transposed")
@@ -134,13 +133,13 @@ class TransformBuilder:
 
     def _filters(self, weight: str, filtering: MinimalFiltering) -> tuple[Node, ...]:
         """G g G^T in f64, rounded once: entries of G are no fractions of powers of two."""
-        n, type_ = filtering.positions, self.graph.type_of(weight)
+        n, taps, type_ = filtering.positions, filtering.taps, self.graph.type_of(weight)
         features, channels = type_.shape[:2]
-        read = [Read(weight, (axis("k"), axis("c"), number(row), axis("j"))) for row in range(TAPS)]
-        taps = [converted(tap, type_.dtype, F64) for tap in read]
-        first = Node(self._name(f"{weight}_filter_rows"), Type(F64, (n, TAPS, features, channels)), "map", ("p", "j", "k", "c"),
-                     body=_chosen(axis("p"), filtering.filters, taps, F64))
-        terms: list[Expr] = [Read(first.name, (axis("p"), number(j), axis("k"), axis("c"))) for j in range(TAPS)]
+        read = [Read(weight, (axis("k"), axis("c"), number(row), axis("j"))) for row in range(taps)]
+        wide = [converted(tap, type_.dtype, F64) for tap in read]
+        first = Node(self._name(f"{weight}_filter_rows"), Type(F64, (n, taps, features, channels)), "map", ("p", "j", "k", "c"),
+                     body=_chosen(axis("p"), filtering.filters, wide, F64))
+        terms: list[Expr] = [Read(first.name, (axis("p"), number(j), axis("k"), axis("c"))) for j in range(taps)]
         return first, Node(self._name(f"{weight}_filters"), Type(type_.dtype, (n, n, features, channels)), "map", ("p", "q", "k", "c"),
                            body=_chosen(axis("q"), filtering.filters, terms, F64, type_.dtype))
 
