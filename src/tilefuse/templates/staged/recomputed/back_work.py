@@ -13,7 +13,6 @@ from tilefuse.target.capabilities import MMA_ROWS, WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.online.products import OnlineForm
-from tilefuse.templates.staged.online.turn_work import loads_of, score_of
 from tilefuse.templates.staged.pipeline_work import port_cycles, tensor_operations
 from tilefuse.templates.staged.recomputed.plan import BackPlan
 
@@ -36,13 +35,13 @@ def with_work(plan: BackPlan, boundary: Work, device: DeviceSpec) -> BackPlan:
                    grid=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), blocks=(blocks,), operations=(power,),
                    flight_bytes=sum(t.slot_bytes * plan.slots(t) for t in plan.tiles), shared_bytes=2 * brought,
                    serial_bytes=int(missed * fitted.missed_share))
-    return replace(plan, work=work, flops=products + scores * score_of(form).flops)
+    return replace(plan, work=work, flops=products + scores * plan.form.cut_score.flops)
 
 
 def instructions(plan: BackPlan, device: DeviceSpec) -> float:
     """Instructions of a score in the mean of all turns, those of a turn spread over the scores of a thread."""
     fitted, form = device.fitted.walks, plan.form
-    whole, cut = score_of(form.whole), score_of(form.online)
+    whole, cut = form.whole_score, form.cut_score
     cut_share = 0.0 if form.limit is None else 1.0 - plan.whole_turns / plan.all_turns
     of_masks = cut_share * (cut.flops - whole.flops) * fitted.mask_instructions
     of_turn = fitted.turn_instructions * WARPGROUP / (WARPGROUP_ROWS * plan.choice.columns)
@@ -57,8 +56,8 @@ def _turn(plan: BackPlan, device: DeviceSpec) -> StageWork:
     deep = sum(plan.inner(n) * max(choice.columns, least) / choice.columns for n in range(len(form.scores)))
     deep += sum(max(plan.width(n), least) for n in range(len(form.weighted)))
     tensor = scores * deep / pipelined.narrow_per_cycle
-    special = scores * score_of(plan.form.whole).special / fitted.special_per_cycle
-    loads = loads_of(form)
+    special = scores * plan.form.whole_score.special / fitted.special_per_cycle
+    loads = plan.form.loads
     threads = scores * (instructions(plan, device) / fitted.instructions_per_cycle + fitted.load_cycles * loads)
     moved = port_cycles(plan.filling_bytes * pipelined.shared_reads, choice.blocks, device)
     share = fitted.busy_shares[min(choice.warpgroups, len(fitted.busy_shares)) - 1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import COLUMN, INNER
@@ -18,6 +19,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Expr, Read, walk
 from tilefuse.templates.staged.online.products import LEAD, WALK, OnlineForm, online_form
+from tilefuse.templates.staged.online.turn_work import Score, loads_of, score_of
 from tilefuse.templates.staged.recomputed.powers import with_bounds, with_short_powers
 from tilefuse.templates.staged.walked.form import walk_operand
 from tilefuse.templates.staged.walked.limit import Limit, without_mask
@@ -53,7 +55,7 @@ class BackForm:
         """The form that takes every column of every row."""
         return replace(self, limit=None, whole=self.online, segments=1)
 
-    @property
+    @cached_property
     def elements(self) -> tuple[Expr, ...]:
         """Distinct elements that weighted products multiply, in their order."""
         return tuple(dict.fromkeys(w.total.body for w in self.online.weighted))
@@ -63,7 +65,22 @@ class BackForm:
         """Columns of the weighted products."""
         return self.online.weighted[0].width
 
-    @property
+    @cached_property
+    def cut_score(self) -> Score:
+        """Operations of a score in turns that the mask cuts."""
+        return score_of(self.online)
+
+    @cached_property
+    def whole_score(self) -> Score:
+        """Operations of a score in the other turns."""
+        return score_of(self.whole)
+
+    @cached_property
+    def loads(self) -> int:
+        """Values with rows and columns that threads load for each score."""
+        return loads_of(self.online)
+
+    @cached_property
     def of_columns(self) -> tuple[Read, ...]:
         """Values of boundary vectors that change along the walked axis and not along the rows."""
         reads = (e for w in self.online.weighted for e in walk(w.total.body) if isinstance(e, Read) and e.value not in self.online.reads)

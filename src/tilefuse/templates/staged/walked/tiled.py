@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from operator import add
 from typing import Protocol
 
 from tilefuse.base.search.limits import SEARCH
@@ -182,14 +183,16 @@ class TiledWalk:
             return tiles, tiles * self.most_turns * self.segments
         if tiles > SEARCH.pipelines.walk_tiles:
             return tiles, -(-self.all_turns // choice.blocks)
-        loads = [0] * choice.blocks
-        of_band = choice.band * row_tiles
         turns = [self.turns(n) for n in range(row_tiles)]
         if self.longest_last:
             turns.reverse()
-        for n in range(self.num_tiles):
-            round_, block = divmod(n, choice.blocks)
-            loads[choice.blocks - 1 - block if round_ % 2 else block] += turns[n % of_band // choice.band]
+        of_band = [t for t in turns for _ in range(choice.band)]
+        of_tiles = of_band * (self.num_tiles // len(of_band))
+        loads = [0] * choice.blocks
+        for round_ in range(tiles):
+            taken = of_tiles[round_ * choice.blocks:(round_ + 1) * choice.blocks]
+            taken += [0] * (choice.blocks - len(taken))
+            loads = list(map(add, loads, reversed(taken) if round_ % 2 else taken))
         return tiles, max(loads) * self.segments
 
     def missed_bytes(self, filling_bytes: int, device: DeviceSpec) -> float:

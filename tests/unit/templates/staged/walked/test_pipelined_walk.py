@@ -136,6 +136,19 @@ def test_tiles_that_a_mask_shortens_are_shared_evenly() -> None:
     assert most < 1.02 * plan.all_turns / 132
 
 
+@pytest.mark.parametrize(("heads", "rows", "band", "blocks"), [(6, 700, 1, 5), (6, 700, 3, 4), (6, 700, 6, 132), (1, 64, 1, 1)])
+def test_the_block_with_the_most_turns(heads: int, rows: int, band: int, blocks: int) -> None:
+    """Tiles dealt out one by one: the longest of a band first, every other round in the opposite order."""
+    plan = pipelined_walk_of(Case(lambda: attention(heads, rows, 64, F16, causal=True), PipelinedWalk(64, 1, 1, 2, band, blocks),
+                                  0.0).program())
+    turns = sorted((plan.turns(n) for n in range(plan.row_tiles)), reverse=True)
+    loads = [0] * plan.choice.blocks
+    for n, tile in enumerate(t for _ in range(heads // band) for t in turns for _ in range(band)):
+        round_, block = divmod(n, len(loads))
+        loads[-1 - block if round_ % 2 else block] += tile
+    assert plan.most_loaded == (-(-plan.num_tiles // len(loads)), max(loads))
+
+
 def test_neighbours_are_other_programs_of_the_same_pattern() -> None:
     """Tuning tries other tiles."""
     template, program = PipelinedWalkTemplate(), long_walk()
