@@ -8,15 +8,18 @@ a body begins, and fetches into L2 of what it reads later. No multiplication sta
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound, Const
 from tilefuse.kernel.asynchronous import AsyncCopy, AwaitEarlier, LetNextStart, Prefetch
 from tilefuse.kernel.ir import Assign, Comment, Declare, For, Group, If, Let, Load, OfTwo, Stmt, VectorLoad
-from tilefuse.kernel.tasks.extract import TASK, stretches
+from tilefuse.kernel.tasks.extract import TASK, Stretch, stretches
 from tilefuse.kernel.visit import parts
 from tilefuse.target.memory import LINE_BYTES
+
+# Number of a task's tile, in the loop over its tiles.
+TILE = "tf_tile"
 
 
 def settled_inputs(names: Sequence[str], operands: Sequence[Sequence[str]], written: Set[str]) -> frozenset[str]:
@@ -95,22 +98,53 @@ def touched_slots(body: tuple[Stmt, ...]) -> frozenset[str]:
     return frozenset(part.buffer for part in parts(body) if isinstance(part, Load | VectorLoad | AsyncCopy | Prefetch))
 
 
-def fetched_lines(group: Group, threads: int, settled: Set[str]) -> tuple[Stmt, ...]:
-    """Statements that fetch what a task reads of settled slots into L2 before it waits, one line a thread at a time."""
+@dataclass(frozen=True, slots=True)
+class Fetches:
+    """Statements that fetch lines of settled slots into L2: before the wait, and in the loop over a task's tiles."""
+
+    before: tuple[Stmt, ...] = ()
+    in_tile: tuple[Stmt, ...] = ()
+
+
+def fetches_of(group: Group, threads: int, tiles: int, settled: Set[str], most_bytes: float) -> Fetches:
+    """What a task fetches of settled slots that it reads in one run of elements.
+
+        tiles 0, 1, 2 | wait | fetch tile 3, work on tile 0 | fetch tile 4, work on tile 1 | ...
+
+    Weights of a task of several tiles are fetched as many tiles ahead as all tasks of the stage together may have bytes on the way: the
+    cache keeps them until they are read.
+    tiles: of a task, walked by the loop over `TILE`. Units: `most_bytes` in bytes.
+    """
     num_tasks = max(m.num_blocks for m in group.members)
-    slots = {s.name: s for s in group.slots}
-    statements: list[Stmt] = []
-    for n, run in enumerate(stretches(group, threads, num_tasks, settled)):
-        slot = slots[run.slot]
-        line = LINE_BYTES // slot.dtype.itemsize
-        turns = -(-run.length // (threads * line))
-        turn = f"tf_lines_{n}"
-        own = axis("thread") * line + (axis(turn) * (threads * line) if turns > 1 else number(0))
-        fetch: tuple[Stmt, ...] = (Prefetch(run.slot, run.start + own),)
-        # No loop but over whole turns: the compiler would unroll one of unknown length into hundreds of instructions.
-        bounds = (Bound(own, 0, run.length),) if run.length % (threads * line) else ()
-        if run.start.coefficient(TASK) * (num_tasks - 1) + run.start.const + run.length > slot.num_elements:
-            bounds = (*bounds, Bound(run.start + own, 0, slot.num_elements))
-        guarded: tuple[Stmt, ...] = (If(bounds, fetch),) if bounds else fetch
-        statements += (For(turn, number(0), number(turns), 1, guarded, rolled=True),) if turns > 1 else guarded
-    return tuple(statements)
+    size = {slot.name: slot.dtype.itemsize for slot in group.slots}
+    runs = stretches(group, threads, num_tasks, settled)
+    walked = [r for r in runs if tiles > 1 and r.start.coefficient(TASK) == r.length and not r.length % tiles]
+    tile_bytes = sum(r.length // tiles * size[r.slot] for r in walked)
+    ahead = max(min(tiles, int(most_bytes // max(num_tasks * tile_bytes, 1))), 1)
+    before: list[Stmt] = []
+    in_tile: list[Stmt] = []
+    for n, run in enumerate(runs):
+        if run not in walked:
+            before += _lines(f"tf_lines_{n}", run, group, threads)
+            continue
+        tile = run.length // tiles
+        before += _lines(f"tf_lines_{n}", replace(run, length=ahead * tile), group, threads)
+        in_tile += _lines(f"tf_lines_{n}", replace(run, start=run.start + (axis(TILE) + ahead) * tile, length=tile), group, threads)
+    guarded = (If((Bound(axis(TILE), 0, tiles - ahead),), tuple(in_tile)),) if in_tile and ahead < tiles else ()
+    return Fetches(tuple(before), guarded)
+
+
+def _lines(turn: str, run: Stretch, group: Group, threads: int) -> tuple[Stmt, ...]:
+    """Fetches of one run, a line a thread at a time. turn: name of the loop's variable, if it takes one."""
+    slot = next(s for s in group.slots if s.name == run.slot)
+    line = LINE_BYTES // slot.dtype.itemsize
+    turns = -(-run.length // (threads * line))
+    own = axis("thread") * line + (axis(turn) * (threads * line) if turns > 1 else number(0))
+    fetch: tuple[Stmt, ...] = (Prefetch(run.slot, run.start + own),)
+    # No loop but over whole turns: the compiler would unroll one of unknown length into hundreds of instructions.
+    bounds = (Bound(own, 0, run.length),) if run.length % (threads * line) else ()
+    num_tasks = max(m.num_blocks for m in group.members)
+    if run.start.coefficient(TASK) * num_tasks > slot.num_elements or run.start.const + run.length > slot.num_elements:
+        bounds = (*bounds, Bound(run.start + own, 0, slot.num_elements))
+    guarded: tuple[Stmt, ...] = (If(bounds, fetch),) if bounds else fetch
+    return (For(turn, number(0), number(turns), 1, guarded, rolled=True),) if turns > 1 else guarded

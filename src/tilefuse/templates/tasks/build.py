@@ -89,7 +89,8 @@ def build_tasks(graph: Graph, layouts: Layouts, pieces: Sequence[Piece], windows
         return workers
     number_of = {key: n for n, key in enumerate(bodies)}
     stages = _stages(pieces, number_of, bodies, windows)
-    at_once = setting.at_once if device.kind == "cuda" else 1
+    # Stages side by side have a block on each multiprocessor, so that each can use all of the memory's bandwidth.
+    at_once = max(min(setting.at_once, workers // max(device.num_multiprocessors, 1)), 1) if device.kind == "cuda" else 1
     tiles = tuple(-(-b.launch.num_blocks // max(workers // at_once, 1)) for b in bodies.values())
     body_us = [stage_us(b, device) for b in bodies.values()]
     us = tuple(body_us[s.body] for s in stages)

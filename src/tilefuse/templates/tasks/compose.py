@@ -24,7 +24,7 @@ from tilefuse.kernel.writer import free_identifier, identifier
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.registry import kernel_template
-from tilefuse.templates.tasks.ahead import begun_early, fetched_lines, settled_inputs, touched_slots
+from tilefuse.templates.tasks.ahead import TILE, begun_early, fetches_of, settled_inputs, touched_slots
 from tilefuse.templates.tasks.bodies import without_start
 from tilefuse.templates.tasks.record import Tasks
 
@@ -43,7 +43,7 @@ def compose_tasks(program: TileProgram, choice: Tasks, device: DeviceSpec) -> Ke
         composed.append(kernel)
     parameters = _Parameters(program, taken)
     members = [_members(choice, n, kernel, parameters) for n, kernel in enumerate(composed)]
-    groups = tuple(_group(choice, n, kernel, members[n], settled[n]) for n, kernel in enumerate(composed))
+    groups = tuple(_group(choice, n, kernel, members[n], settled[n], device) for n, kernel in enumerate(composed))
     num_tasks = sum(choice.num_tasks(n) for n in range(len(choice.stages)))
     num_counters = OWN_COUNTERS + len(choice.stages)
     counters = Buffer(COUNTERS, I32, num_counters * COUNTER_WORDS, "global", "counter")
@@ -113,7 +113,7 @@ def _settled(choice: Tasks, body: int, written: Set[str]) -> frozenset[str]:
     return settled_inputs(names, [s.values for s in choice.stages if s.body == body], written)
 
 
-def _group(choice: Tasks, body: int, kernel: Kernel, members: Sequence[Member], settled: Set[str]) -> Group:
+def _group(choice: Tasks, body: int, kernel: Kernel, members: Sequence[Member], settled: Set[str], device: DeviceSpec) -> Group:
     """A body with its waits and its publication. settled: inputs that it may read before it waits."""
     waits = _most_waits(choice, body)
     names = ("tf_own", *(name for n in range(waits) for name in (f"tf_from_{n}", f"tf_tasks_{n}")))
@@ -131,18 +131,21 @@ def _group(choice: Tasks, body: int, kernel: Kernel, members: Sequence[Member], 
         work = _tiles(without_start(kernel), num_blocks, tiles)
     end = (Publish(COUNTERS, axis("tf_own")),) if publishes else ()
     group = Group(0, kernel.parameters, tuple(members), (*before, *awaits, *work, *end), extents, (), kernel.narrow)
-    fetched = fetched_lines(group, choice.threads, slots - touched_slots(before))
-    return replace(group, body=(*before, *fetched, *awaits, *work, *end))
+    most_bytes = device.l2_bytes * device.fitted.traffic.pending_l2_share
+    fetches = fetches_of(group, choice.threads, tiles, slots - touched_slots(before), most_bytes)
+    if tiles > 1:
+        work = _tiles(without_start(kernel), num_blocks, tiles, fetches.in_tile)
+    return replace(group, body=(*before, *fetches.before, *awaits, *work, *end))
 
 
-def _tiles(body: tuple[Stmt, ...], num_blocks: int, tiles: int) -> tuple[Stmt, ...]:
-    """The statements of a task of several tiles: the body once for each, whose numbers follow each other."""
-    turn = "tf_tile"
-    tile: Affine = axis(TASK) * tiles + axis(turn)
+def _tiles(body: tuple[Stmt, ...], num_blocks: int, tiles: int, fetches: tuple[Stmt, ...] = ()) -> tuple[Stmt, ...]:
+    """The statements of a task of several tiles: the body once for each, whose numbers follow each other. fetches: before each tile."""
+    tile: Affine = axis(TASK) * tiles + axis(TILE)
     inner: tuple[Stmt, ...] = (*body, Barrier())
     if num_blocks % tiles:
         inner = (If((Bound(axis("block"), 0, num_blocks),), inner),)
-    return (For(turn, number(0), number(tiles), 1, (Let("block", tile, -(-num_blocks // tiles) * tiles), *inner), rolled=True),)
+    every = (*fetches, Let("block", tile, -(-num_blocks // tiles) * tiles), *inner)
+    return (For(TILE, number(0), number(tiles), 1, every, rolled=True),)
 
 
 def _segments(choice: Tasks) -> tuple[Segment, ...]:
