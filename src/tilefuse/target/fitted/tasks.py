@@ -13,10 +13,10 @@ class TaskFigures:
     """Time that tasks take beside their bodies."""
 
     wait_us: float = measured(
-        0.394, "us", "From the last publication of a stage to the first instruction behind the wait of the next one: a release, a poll "
-        "that acquires, a barrier.", "one H200, 64 stages of 132 tasks behind each other against as many that wait for none: 1.288 us "
-        "and 0.894 a stage (benchmarks/results/tasks-h200-20261129.txt)", _COMMAND)
+        0.271, "us", "From the last publication of a stage to the first instruction behind the wait of the next one: a release, a poll "
+        "that acquires, a barrier.", "one H200, 64 stages of 132 tasks behind each other against as many that wait for none: 0.939 us "
+        "and 0.668 a stage (benchmarks/results/tasks-h200-20261129.txt)", _COMMAND)
     task_us: float = measured(
-        0.894, "us a task", "Taking the number of a task, finding its body and operands, one element read and written, its publication; on "
-        "the critical path once a stage.", "one H200, 64 stages of 132 tasks on 132 blocks, none of which waits: 0.894 us a stage "
+        0.668, "us a task", "Finding a task, its body and operands, one element read and written, its publication; on "
+        "the critical path once a stage.", "one H200, 64 stages of 132 tasks on 132 blocks, none of which waits: 0.668 us a stage "
         "(benchmarks/results/tasks-h200-20261129.txt)", _COMMAND)

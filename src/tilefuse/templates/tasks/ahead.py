@@ -107,7 +107,7 @@ class Fetches:
 
 
 def fetches_of(group: Group, threads: int, tiles: int, settled: Set[str], most_bytes: float) -> Fetches:
-    """What a task fetches of settled slots that it reads in one run of elements.
+    """Fetches of settled slots of which a task reads one run of elements.
 
         tiles 0, 1, 2 | wait | fetch tile 3, work on tile 0 | fetch tile 4, work on tile 1 | ...
 
