@@ -10,6 +10,7 @@ from tests.unit.passes.device.rewriting import rewritten
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
+from tilefuse.driver.lowering.static_weights import kept_values
 from tilefuse.driver.pipeline import context_of
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BF16, F16, F32, F64, DType
@@ -242,3 +243,9 @@ def test_hosts_may_be_asked() -> None:
     """The pass rewrites for hosts too, where tests run its kernels."""
     graph = convolution(F32, (8, 8), exact=True)
     assert rewritten(TransformConvolutions("always"), graph, host_device()) is not graph
+
+
+def test_filters_of_parameters_may_be_kept() -> None:
+    """With `keep_weights`, the filters alone are computed when a weight changes, and stay from one call to the next."""
+    made = rewritten(TransformConvolutions("always"), convolution(F32, (8, 8), exact=True), H200)
+    assert kept_values(made, {"w", "b"}, {}, {}) == ("w_filters",)
