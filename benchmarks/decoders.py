@@ -117,3 +117,40 @@ class Llama(nn.Module):
         for layer in self.layers:
             x = layer(x, angles)
         return self.head(self.norm(x))
+
+
+class LlamaStep(nn.Module):
+    """One new token of each sequence of a model of Llama's kind, with a cache of keys and values that it writes into.
+
+    The sizes are those of Llama 3.2 1B: 1.24 billion parameters, whose words are also the head.
+    Shapes: token numbers [batch, 1], place [1] -> scores [batch, words]
+    """
+
+    def __init__(self, batch: int = 1, length: int = 512, layers: int = 16, width: int = 2048, heads: int = 32, groups: int = 8,
+                 hidden: int = 8192, words: int = 128256) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.layers = nn.ModuleList(LlamaLayer(width, heads, groups, hidden) for _ in range(layers))
+        self.norm = nn.RMSNorm(width, eps=1e-5)
+        self.half = width // heads // 2
+        nn.init.normal_(self.words.weight, std=0.02)
+        for n in range(layers):
+            for kind in ("keys", "values"):
+                self.register_buffer(f"{kind}{n}", torch.randn(batch, groups, length, width // heads), persistent=False)
+
+    def forward(self, token: Tensor, place: Tensor) -> Tensor:
+        x = self.words(token)
+        batch, _, width = x.shape
+        angles = place[:, None] * 500000.0 ** (-torch.arange(self.half, device=x.device) / self.half)
+        seen = torch.arange(self.keys0.shape[2], device=x.device)[None, None, None] <= place
+        for n, layer in enumerate(self.layers):
+            keys, values = getattr(self, f"keys{n}"), getattr(self, f"values{n}")
+            a, y = layer.attention, layer.norm1(x)
+            q = rotated(a.q(y).view(batch, 1, a.heads, a.size).transpose(1, 2), angles)
+            keys.index_copy_(2, place, rotated(a.k(y).view(batch, 1, a.groups, a.size).transpose(1, 2), angles))
+            values.index_copy_(2, place, a.v(y).view(batch, 1, a.groups, a.size).transpose(1, 2))
+            mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=seen, enable_gqa=True)
+            x = x + a.out(mixed.transpose(1, 2).reshape(batch, 1, width))
+            y = layer.norm2(x)
+            x = x + layer.down(F.silu(layer.gate(y)) * layer.up(y))
+        return F.linear(self.norm(x)[:, 0], self.words.weight)

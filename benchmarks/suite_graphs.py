@@ -5,7 +5,7 @@ Models are captured from the graphs that torch's own partition gives, so a train
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -56,13 +56,26 @@ def _models(_suite: str) -> Iterator[Source]:
 
 def _model_graphs(name: str) -> list[Imported]:
     """Graphs of a model: forward, and backward in training. Nothing of them runs."""
+    model_name, mode, dtype_name, batch = name.split("/")
+    architecture, dtype, host = ARCHITECTURES[model_name], DTYPES[dtype_name], torch.device("cpu")
+    model = architecture.build(False).to(dtype)
+    model = model.train() if mode == "training" else model.eval()
+    inputs = architecture.inputs(int(batch), False, host, dtype, torch.Generator().manual_seed(planned_kernels.SEED))
+
+    def run(*arguments: torch.Tensor) -> Any:
+        found = as_tuple(model(*arguments))
+        return architecture.loss(*found) if mode == "training" else found
+
+    return captured_graphs(run, inputs, mode == "training")
+
+
+def captured_graphs(run: Callable[..., Any], inputs: Sequence[torch.Tensor], is_training: bool = False) -> list[Imported]:
+    """Graphs that torch.compile hands over for a call of `run`: forward, and backward in training. Nothing of the last one runs."""
     from torch._dynamo.backends.common import aot_autograd
 
     from tilefuse.frontends.torch.decompositions import decompositions
     from tilefuse.frontends.torch.fx import import_fx
 
-    model_name, mode, dtype_name, batch = name.split("/")
-    architecture, dtype, host = ARCHITECTURES[model_name], DTYPES[dtype_name], torch.device("cpu")
     captured: list[Imported] = []
 
     def keep(last: bool) -> Callable[..., Any]:
@@ -73,19 +86,11 @@ def _model_graphs(name: str) -> list[Imported]:
             return gm.forward
         return compiler
 
-    model = architecture.build(False).to(dtype)
-    model = model.train() if mode == "training" else model.eval()
-    inputs = architecture.inputs(int(batch), False, host, dtype, torch.Generator().manual_seed(planned_kernels.SEED))
     torch._dynamo.reset()
-    backend = aot_autograd(fw_compiler=keep(mode != "training"), bw_compiler=keep(True), inference_compiler=keep(True),
+    backend = aot_autograd(fw_compiler=keep(not is_training), bw_compiler=keep(True), inference_compiler=keep(True),
                            decompositions=decompositions(), keep_inference_input_mutations=True)
-
-    def run(*arguments: torch.Tensor) -> Any:
-        found = as_tuple(model(*arguments))
-        return architecture.loss(*found) if mode == "training" else found
-
     try:
-        with torch.set_grad_enabled(mode == "training"):
+        with torch.set_grad_enabled(is_training):
             torch.compile(run, backend=backend, dynamic=False, fullgraph=True)(*inputs)
     except Exception as error:  # torch wraps what its compilers raise
         if not captured or "_Captured" not in f"{error!r}{error.__cause__!r}":

@@ -27,9 +27,8 @@ def resident_share(bytes_moved: int, device: DeviceSpec) -> float:
 def measured_parts(program: TileProgram, device: DeviceSpec) -> tuple[float, Parts, Work]:
     """A kernel's price under the conditions of its measurement, its parts in the condition that weighs most, and its work.
 
-    Waits count whether plans count them or not, and the launch passes while the same kernel ahead ends. Units: microseconds.
+    The launch passes while the same kernel ahead ends. Units: microseconds.
     """
-    device = device.with_waits()
     work, share = AnalyticCost(device).work(program), resident_share(program.bytes_moved, device)
     cold, near = (price_work(replace(work, resident=resident), device) for resident in (False, True))
     return share * near.us + (1.0 - share) * cold.us, near if share > 0.5 else cold, work

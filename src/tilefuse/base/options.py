@@ -64,10 +64,6 @@ class Options:
     planner: str = option(
         "ilp", "how kernels are chosen: greedy (merge while cheaper), ilp (integer program over candidates)", affects_code=True,
         choices=("greedy", "ilp"))
-    price_waits: bool = option(
-        False, "plan by prices that count the waits of small kernels: operations of a thread between its loads and its stores, exchanges "
-        "of reductions, few multiprocessors, launches that pass early; closer to measured times, but its plans are not timed yet",
-        affects_code=True)
     plan_seconds: int = option(
         20, "seconds of processor time that the planner ilp may take; then the best plan so far is used", affects_code=True)
     peak_memory_mb: int = option(

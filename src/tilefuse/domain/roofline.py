@@ -235,7 +235,7 @@ def _global_us(work: Work, share: float, device: DeviceSpec) -> float:
     if launch is None:
         return work.traffic_factor * us
     # Stores wait for nothing, so that only reads ask for bytes in flight; rings of slots are counted with all bytes.
-    only_reads = device.fitted.waits.counted and loads is None and not work.flight_bytes
+    only_reads = loads is None and not work.flight_bytes
     waiting_us = (work.read_bytes if only_reads else work.global_bytes) / (device.global_bytes_per_s * share) * 1e6
     us = work.traffic_factor * max(us, waiting_us * (_cached_share(device) if only_reads and work.resident else 1.0))
     us += work.global_bytes / device.global_bytes_per_s * (1.0 / _reached(work, device) - 1.0) * 1e6
@@ -266,7 +266,7 @@ def _reached(work: Work, device: DeviceSpec) -> float:
 
     Source: `FlightFigures.multiprocessor_shares`. Stages count the port of their multiprocessor themselves.
     """
-    if not device.fitted.waits.counted or work.grid is None or work.blocks or work.loads is not None:
+    if work.grid is None or work.blocks or work.loads is not None:
         return 1.0
     return min(max(work.grid.num_blocks, 1) * device.fitted.flight.multiprocessor_shares / device.num_multiprocessors, 1.0)
 
@@ -279,10 +279,8 @@ def _partial_us(work: Work, device: DeviceSpec) -> float:
 
 def _waited_cycles(work: Work, device: DeviceSpec) -> float:
     """Cycles behind all traffic: stages of the last blocks, and waits of the threads of a walk. Source: `WaitFigures.operation_cycles`."""
-    cycles = sum([s.alone_cycles for s in work.behind])
-    if device.fitted.waits.counted:
-        cycles += work.exchange.alone_cycles + work.item_operations * device.fitted.waits.operation_cycles
-    return cycles
+    of_threads = work.exchange.alone_cycles + work.item_operations * device.fitted.waits.operation_cycles
+    return sum([s.alone_cycles for s in work.behind]) + of_threads
 
 
 def _l2_us(work: Work, share: float, device: DeviceSpec) -> float:
@@ -293,8 +291,6 @@ def _l2_us(work: Work, share: float, device: DeviceSpec) -> float:
     rate = _l2_bytes_per_s(device.resident_curve)
     if not rate:
         return 0.0
-    if not device.fitted.waits.counted:
-        return work.traffic_factor * work.l2_bytes / (rate * (1.0 if work.blocks else share)) * 1e6
     us = work.l2_bytes / rate * 1e6
     if not work.blocks:
         read_bytes = max(work.l2_bytes - work.global_bytes + work.read_bytes, 0)
@@ -371,13 +367,7 @@ def blocks_us(work: BlockWork, device: DeviceSpec) -> float:
     waves = ceil(waves) - (1.0 - overlap.last_wave) * (ceil(waves) - waves)
     waiting = _waiting(work, busy) / (together if overlap.waits_hidden else 1)
     cycles = waves * (work.turns * (sum([s.cycles(together) for s in work.tile]) + waiting) + once)
-    return _least_us(overlap, device) + overlap.counted_share * cycles / clock_hz(device) * 1e6
-
-
-def _least_us(overlap: OverlapFigures, device: DeviceSpec) -> float:
-    """Time of blocks of stages beside their cycles. Units: microseconds. Source: `OverlapFigures.least_us`, `WaitFigures.stage_us`."""
-    waits = device.fitted.waits
-    return max(overlap.least_us, waits.stage_us if waits.counted and not overlap.waits_hidden else 0.0)
+    return overlap.least_us + overlap.counted_share * cycles / clock_hz(device) * 1e6
 
 
 def busy_us_by_unit(work: Work, device: DeviceSpec) -> dict[Unit, float]:
@@ -392,15 +382,14 @@ def busy_us_by_unit(work: Work, device: DeviceSpec) -> dict[Unit, float]:
 def _side_by_side_us(parts: Sequence[BlockWork], device: DeviceSpec) -> float:
     """Time of the blocks of all parts of a kernel: the longest part, and no less than a share of what they keep the device busy together.
 
-    Units: microseconds. Source: `PackedFigures.side_by_side`, `WaitFigures.side_by_side`.
+    Units: microseconds. Source: `WaitFigures.side_by_side`.
     """
     longest = total = 0.0
     for part in parts:
         us = blocks_us(part, device)
         longest = max(longest, us)
         total += us * min(part.blocks / device.num_multiprocessors, 1.0)
-    waits = device.fitted.waits
-    return max(longest, (waits.side_by_side if waits.counted else device.fitted.packed.side_by_side) * total)
+    return max(longest, device.fitted.waits.side_by_side * total)
 
 
 def least_blocks_us(work: LeastBlocks, device: DeviceSpec) -> float:
@@ -416,7 +405,7 @@ def least_blocks_us(work: LeastBlocks, device: DeviceSpec) -> float:
         waves = ceil(waves) - (1.0 - overlap.last_wave) * (ceil(waves) - waves)
         cycles = min(cycles, waves * (together * work.tile + waiting / (together if overlap.waits_hidden else 1)))
     cycles += overlap.last_wave * work.once
-    return (1 - ROUNDING) * (_least_us(overlap, device) + overlap.counted_share * cycles / clock_hz(device) * 1e6)
+    return (1 - ROUNDING) * (overlap.least_us + overlap.counted_share * cycles / clock_hz(device) * 1e6)
 
 
 def _waiting(work: BlockWork, busy: float) -> float:

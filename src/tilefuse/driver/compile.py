@@ -167,7 +167,6 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     Raises: VerifyError for a graph that breaks a rule; OptionError for an unknown pass; InternalError for an error of the compiler.
     """
     now = trace.current()
-    device = device.with_waits() if options.price_waits else device
     ready = prepare(graph, constants=constants, input_layouts=input_layouts, device=device, options=options,
                     result_layouts=result_layouts, free_results=free_results)
     with now.span("plan") as facts:

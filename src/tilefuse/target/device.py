@@ -4,7 +4,7 @@ Cost models and schedulers read only this record; no device number stands anywhe
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tilefuse.target.capabilities import NO_CAPABILITIES, Capabilities, capabilities_of
 from tilefuse.target.fitted.figures import H200_FIGURES, FittedFigures
@@ -82,11 +82,6 @@ class DeviceSpec:
     def has_matrix_unit(self) -> bool:
         """Whether kernels may hold the matrix instructions that stitched products are made of."""
         return self.kind == "cuda" and self.capabilities.matrix_16bit and self.capabilities.matrix_tf32
-
-    def with_waits(self) -> DeviceSpec:
-        """The record whose prices count the waits of small kernels (`WaitFigures`)."""
-        waits = self.fitted.waits
-        return self if waits.counted else replace(self, fitted=replace(self.fitted, waits=replace(waits, counted=True)))
 
     def bounded_blocks(self, wanted: int, threads: int) -> int:
         """As many of the blocks wanted on one multiprocessor as leave each thread the registers that the assembler needs (0: no matter)."""

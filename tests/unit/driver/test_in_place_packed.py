@@ -35,6 +35,14 @@ TABLES = """graph @tables(%a: f32[50, 4], %b: f32[9, 4], %i: i64[6], %x: f32[6, 
   update %q = %n
   return
 }"""
+# The product of one row is a part that computes sums, nodes that the graph does not have.
+ROW = """graph @row(%x: f16[1, 512], %w: f16[64, 512], %p: f16[1, 64], %r: f32[300]) -> (f32[300]) {
+  %y: f16[1, 64] = library.matmul (%x, %w) {precision = "default", transpose_a = false, transpose_b = true}
+  %n: f16[1, 64] = map [i, j] { f16(sub(f32(%p[i, j]), mul(0.5:f32, f32(%y[i, j])))) }
+  %z: f32[300] = map [i] { tanh(%r[i]) }
+  update %p = %n
+  return %z
+}"""
 
 
 def spec_of(text: str) -> ProgramSpec:
@@ -61,6 +69,17 @@ def test_members_are_updated_in_place_without_copies() -> None:
     assert torch.equal(t, 2 * r)
     assert torch.equal(p2, p - 0.5)
     assert torch.equal(q2, q - 1)
+
+
+def test_a_part_whose_product_became_sums_updates_in_place() -> None:
+    """The kernel knows its sums, the plan knows the product: the update was an internal error."""
+    spec = spec_of(ROW)
+    assert [type(s) for s in spec.steps] == [KernelStep]
+    x, w, p = (torch.rand(*shape, dtype=torch.float16) for shape in ((1, 512), (64, 512), (1, 64)))
+    r = torch.rand(300)
+    z, _, _, updated, _ = run(ROW, x, w, p, r)
+    torch.testing.assert_close(z, r.tanh())
+    torch.testing.assert_close(updated.double(), p.double() - 0.5 * x.double() @ w.double().T, rtol=2e-3, atol=2e-2)
 
 
 def test_an_input_that_another_part_reads_is_not_overwritten() -> None:

@@ -87,10 +87,11 @@ class Walks:
         for group in groups:
             body = group.program.graph
             for part in group.parts:
-                nodes = tuple(plan_names[n] for n in part.nodes)
+                # Sums that a part computes in place of a product are nodes of the part alone: the plan's graph has the product.
+                names = {plan_names[n]: own.name for n, own in zip(part.nodes, body.nodes, strict=True) if n in plan_names}
+                nodes = tuple(names)
                 for value in dict.fromkeys(v for n in nodes for v in self.graph.node_by_name[n].reads()):
                     readers[value] = readers.get(value, 0) + 1
-                names = dict(zip(nodes, (n.name for n in body.nodes), strict=True))
                 names |= dict(zip((plan_names[v] for v in part.values), (*(i.name for i in body.inputs), *body.results), strict=True))
                 walks.update(dict.fromkeys(nodes, Walk(nodes, group.program, names)))
 

