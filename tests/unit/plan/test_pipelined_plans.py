@@ -120,10 +120,9 @@ def test_layers_whose_weights_are_transposed_views_are_kernels() -> None:
 
 def test_only_the_operand_that_lies_across_is_turned() -> None:
     """f32: warpgroup instructions want the inner axis contiguous; the right operand's view of its memory is so, the left one's is not."""
-    plan = generate_sources(lambda x, w: x.t() @ w.t(), (torch.empty(1536, 1536), torch.empty(1536, 1536)), device=H200).plan
+    plan = generate_sources(lambda x, w: x.t() @ w.t(), (torch.empty(2048, 2048), torch.empty(2048, 2048)), device=H200).plan
     turned, product = (k.program for k in plan.kernels)
-    assert (turned.template, product.template) == ("pointwise", "pipelined") and not plan.library_calls
-    assert dict(turned.parameters)["side"] > 1, "warps stand across both axes, which is faster than tiles in shared memory until L2 is full"
+    assert turned.template in ("pointwise", "transpose") and product.template == "pipelined" and not plan.library_calls
 
 
 def test_few_rows_alone_are_a_kernel_that_reads_its_weights_once() -> None:

@@ -84,8 +84,9 @@ class _Joining:
         """Takes the next kernel or call of the plan."""
         part = self._part(item) if item.priced is not None else self._call(item)
         if isinstance(part, Rejected):
-            if self.run:
-                self._refuse(self.run[-1].item, item, part)
+            before = self.run[-1].item if self.run else self.chosen[-1] if self.chosen else None
+            if before is not None:
+                self._refuse(before, item, part)
             self.end_run()
             self.chosen.append(item)
             return

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.templates.tasks.task_models import NormedChain
+from tests.unit.templates.tasks.task_models import NormedChain, Recurrence
 from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
-from tilefuse.driver.compile import generate_sources
+from tilefuse.driver.compile import Generated, generate_sources
 from tilefuse.driver.measure.measure import DiskRecords
 from tilefuse.driver.planning import plan_on_device
 from tilefuse.plan.pattern import Plan
@@ -23,13 +23,23 @@ from tilefuse.runtime.stores.measurements import Journal
 from tilefuse.target.device import H200, DeviceSpec
 
 FREE = replace(H200, fitted=replace(H200.fitted, tasks=replace(H200.fitted.tasks, wait_us=0.0, task_us=0.0)))
+# Waits that cost nothing, and launches that do not pass while the kernel ahead ends.
+LATE = replace(FREE, capabilities=replace(FREE.capabilities, early_start=False))
 
 
-def planned(device: DeviceSpec = H200, model: torch.nn.Module | None = None, **options: Any) -> Plan:
+def planned(device: DeviceSpec = H200, model: torch.nn.Module | None = None, width: int = 64, **options: Any) -> Plan:
     """The plan of a chain of three small products with norms."""
     torch.manual_seed(0)
     with torch.no_grad():
-        return generate_sources(model or NormedChain(3), (torch.randn(1, 64),), device=device, plan_cache=False, **options).plan
+        return generate_sources(model or NormedChain(3), (torch.randn(1, width),), device=device, plan_cache=False, **options).plan
+
+
+def steps(device: DeviceSpec, width: int = 48, **options: Any) -> Generated:
+    """The plan and kernels of three steps of an LSTM."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        given = (torch.randn(3, 1, width), torch.randn(1, width), torch.randn(1, width))
+        return generate_sources(Recurrence(3, width), given, device=device, plan_cache=False, **options)
 
 
 def generators(plan: Plan) -> list[str]:
@@ -50,8 +60,7 @@ def test_off_is_the_default() -> None:
 
 def test_price_decides() -> None:
     """Waits that cost nothing make one kernel where launches do not pass early, and the plan is the faster by them; dear ones do not."""
-    late = replace(FREE, capabilities=replace(FREE.capabilities, early_start=False))
-    plan, off = planned(late, grid_level="priced"), planned(late)
+    plan, off = steps(LATE, grid_level="priced").plan, steps(LATE).plan
     assert generators(plan) == ["tasks"] and plan.objective_us < off.objective_us
     dear = replace(H200, fitted=replace(H200.fitted, tasks=replace(H200.fitted.tasks, wait_us=50.0)))
     assert generators(planned(dear, grid_level="priced")) == [""] * 3
@@ -79,16 +88,19 @@ def test_a_device_too_small(device: DeviceSpec, reason: str) -> None:
 
 def test_blocks_that_must_fit_a_multiprocessor() -> None:
     """The option bounds registers and decides how many blocks take tasks; more than fit are no kernel of tasks."""
-    wide = NormedChain(3, 1024)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        one, two = (generate_sources(wide, (torch.randn(1, 1024),), device=H200, plan_cache=False, grid_level="always", task_blocks=n)
-                    for n in (1, 2))
+    one, two = (steps(H200, 1024, grid_level="always", task_blocks=n) for n in (1, 2))
     for n, made in ((1, one), (2, two)):
         code = next(c for c in made.spec.kernels if "tf_take_task" in c.source)
         assert f", {n})" in code.source.partition("__launch_bounds__")[2][:12]
         assert code.launch.num_blocks <= n * H200.num_multiprocessors
     assert two.plan.kernels[0].program.launch.num_blocks > one.plan.kernels[0].program.launch.num_blocks
+
+
+def test_kernels_that_are_no_tasks_say_why() -> None:
+    """Where none of them can be a task, no run of kernels is there to say it of: the reason was lost."""
+    plan = planned(grid_level="always", model=NormedChain(3, 1024), width=1024)
+    assert "tasks" not in generators(plan)
+    assert sum("persistent grid" in r for r in reasons(plan)) == len(plan.kernels) - 1
 
 
 def test_a_written_plan_has_no_tasks() -> None:
@@ -139,9 +151,9 @@ def test_measured_times_decide(tasks_us: float, expected: list[str]) -> None:
     """By prediction the level gains. Its kernel and the three that it stands for are timed, and the faster plan stays."""
     watch = Watch(tasks_us)
     options = Options(grid_level="priced")
-    ready = planned(FREE, grid_level="priced")
+    ready = steps(LATE, grid_level="priced").plan
     assert generators(ready) == ["tasks"]
-    plan = plan_on_device(ready.graph, ready.layouts, FREE, options, result_layouts={}, layouts={}, measurer=watch,
+    plan = plan_on_device(ready.graph, ready.layouts, LATE, options, result_layouts={}, layouts={}, measurer=watch,
                           records=DiskRecords(Journal(None)), clock=lambda: 0.0)
     assert generators(plan) == expected and watch.num_tasks == 1
     if not expected[0]:
