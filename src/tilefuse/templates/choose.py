@@ -16,7 +16,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.roofline import price_candidate
 from tilefuse.domain.tile import TileProgram
-from tilefuse.ir.scalar import Read, walk
+from tilefuse.ir.scalar import Call, Const, Expr, Index, walk
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.registry import kernel_template, kernel_templates
 from tilefuse.templates.request import Price, Request
@@ -30,7 +30,7 @@ def choose_program(request: Request) -> TileProgram | Rejected:
     then the one whose template was registered first. Of several refusals the first is returned that is no mere
     `Reason.OTHER_TEMPLATE`.
     """
-    crowded = _map_of_many_reads(request) if request.has_products and len(request.graph.nodes) > 1 else None
+    crowded = _map_of_many_formulas(request) if request.has_products and len(request.graph.nodes) > 1 else None
     if crowded is not None:
         return crowded
     asked = sorted((t for t in kernel_templates() if t.packs == request.packing), key=attrgetter("priority"))
@@ -43,16 +43,23 @@ def choose_program(request: Request) -> TileProgram | Rejected:
     return next((r for r in refusals if r.reason is not Reason.OTHER_TEMPLATE), refusals[0])
 
 
-def _map_of_many_reads(request: Request) -> Rejected | None:
+def _map_of_many_formulas(request: Request) -> Rejected | None:
     """The refusal of a pattern with a map that no kernel holds beside a product; None where there is none."""
-    most = SEARCH.stages.reads
+    most = SEARCH.stages.formulas
     for node in request.graph.nodes:
         if node.category == "map" and node.body is not None:
-            reads = sum(isinstance(e, Read) for e in walk(node.body))
-            if reads > most:
-                return Rejected(Reason.RECOMPUTATION, f"formulas of %{node.name} read {reads} values; beside a product, {most} at most are "
-                                                      "computed")
+            formulas = 1 + sum(_chooses_by_position(e) for e in walk(node.body))
+            if formulas > most:
+                return Rejected(Reason.RECOMPUTATION, f"%{node.name} chooses from {formulas} formulas by position; beside a product, at "
+                                                      f"most {most} are computed")
     return None
+
+
+def _chooses_by_position(e: Expr) -> bool:
+    match e:
+        case Call("select", (Call("eq", (Index(), Const())), _, _)):
+            return True
+    return False
 
 
 def _proposals(templates: Sequence[KernelTemplate[Any]], request: Request) -> tuple[list[TileProgram], list[Rejected]]:

@@ -77,8 +77,8 @@ class StageLimits:
         "products want more multiprocessors than one")
     one_block_threads: tuple[int, ...] = bound((128, 256, 512), "threads a block", "Threads of such a block.", _PLANNING)
     pieces: int = bound(96, "tiles", "Most tiles of a block.", "a pattern of many values is refused in little time")
-    reads: int = bound(12, "reads", "Most reads in the formulas of one map beside a product.",
-                       "maps of more, transforms of tiles say, have kernels of their own, and each read is one more region of every tile")
+    formulas: int = bound(3, "formulas", "Most formulas that one map beside a product chooses from by position.",
+                          "maps of more, transforms of tiles say, have kernels of their own, and each is one more region of every tile")
     connections: int = bound(4, "levels", "Maps at another level that tuning tries, the cheapest ones.", _TUNING)
     tiles_by_hand: int = bound(48, "tiles", "Tiles that are tried for a written template that does not name the largest result.",
                                "each is scheduled")

@@ -25,6 +25,7 @@ from tilefuse.passes.manager import Pipeline
 from tilefuse.plan.pattern import Plan
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
+from tilefuse.templates.pattern import schedule_pattern
 
 Padding = tuple[tuple[int, int], tuple[int, int]]
 ONE = ((1, 1), (1, 1))
@@ -232,6 +233,16 @@ def test_a_residual_block_is_three_kernels_and_a_product(channels_last: bool) ->
     assert {"b", "r"} <= {i.name for i in transforms[-1].graph.inputs}
     assert len(plan.steps) == 4
     assert any(n.startswith("%convolution: planned as F(4x4, 3x3) (asked for); predicted") for n in plan.notes)
+
+
+def test_transforms_and_products_are_kernels_apart() -> None:
+    """Tiles of a product would compute a transform's formulas again and again; searches among them took ten times as long as the plan."""
+    graph = convolution(F32, (16, 16), batch=4, channels=32, features=32, exact=True)
+    made = rewritten(TransformConvolutions("always"), graph, H200)
+    product = next(n for n in made.nodes if n.kind == "library.matmul")
+    apart = schedule_pattern(made, (product.name, made.nodes[-2].name, made.nodes[-1].name), {}, H200)
+    assert isinstance(apart, Rejected) and apart.detail == (
+        "%convolution_rows chooses from 4 formulas by position; beside a product, at most 3 are computed")
 
 
 def test_the_default_leaves_the_call() -> None:
