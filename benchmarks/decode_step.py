@@ -2,6 +2,7 @@
 
     python -m benchmarks.decode_step                                batch 1 with 512 places, batch 8 with 4096
     python -m benchmarks.decode_step --cases 1x512 --without inductor --options grid_level=priced
+    python -m benchmarks.decode_step --cases 1x512 --without eager inductor --kernels      times of tilefuse's kernels, by the profiler
     python -m benchmarks.decode_step --plan h200                    kernels and predicted times of the plan, on any machine
 
 The model is plain torch (`benchmarks.decoders.LlamaStep`); the last place of the cache is written. `error` is the largest difference from
@@ -76,7 +77,7 @@ def calls_of(model: LlamaStep, inputs: tuple[Tensor, Tensor], without: list[str]
     return {name: make for name, make in makers.items() if name not in without}
 
 
-def measure(batch: int, length: int, without: list[str], options: dict[str, Any]) -> None:
+def measure(batch: int, length: int, without: list[str], options: dict[str, Any], kernels: bool) -> None:
     """Prints a line of JSON for each competitor."""
     device = torch.device("cuda", torch.cuda.current_device())
     model, inputs = built(batch, length, device)
@@ -94,6 +95,8 @@ def measure(batch: int, length: int, without: list[str], options: dict[str, Any]
             row = {"case": f"{batch}x{length}", "who": name, "us": round(timing.median_us, 1), "error": float(f"{error:.1e}"),
                    "first call, s": round(cold_s, 1), "TB/s": round(limit_bytes / timing.median_us / 1e6, 2)}
             print(json.dumps(row), flush=True)
+            if kernels and name == "tilefuse":
+                print_kernels(step, inputs)
     limit_us = limit_bytes / _copy_rate() * 1e6
     print(json.dumps({"case": f"{batch}x{length}", "bytes": limit_bytes, "us at the copy rate": round(limit_us, 1)}), flush=True)
 
@@ -106,11 +109,26 @@ def _in_double(model: LlamaStep, inputs: tuple[Tensor, Tensor]) -> Tensor:
     return scores
 
 
+def print_kernels(step: Callable[..., Any], inputs: tuple[Tensor, Tensor]) -> None:
+    """Kernels of one call that is not replayed, those of one name together."""
+    from torch.profiler import ProfilerActivity, profile
+
+    calls = 3
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        for _ in range(calls):
+            step(*inputs)
+        torch.cuda.synchronize()
+    events = sorted(profiled.key_averages(), key=lambda e: -e.self_device_time_total)
+    for e in events:
+        if e.self_device_time_total:
+            print(f"{e.self_device_time_total / calls:9.1f} us in {e.count // calls:4d}: {e.key[:120]}", flush=True)
+
+
 def _copy_rate() -> float:
-    """Bytes read and written a second by a copy of 1 GiB."""
-    source = torch.empty(1 << 28, device="cuda")
+    """Bytes read and written a second by a kernel that copies 1 GiB; in a graph a copy of the driver is slower."""
+    source = torch.zeros(1 << 28, device="cuda")
     target = torch.empty_like(source)
-    timing, _ = time_calls([partial(target.copy_, source)], source.device)
+    timing, _ = time_calls([partial(torch.neg, source, out=target)], source.device)
     return 2 * source.numel() * source.element_size() / timing.median_us * 1e6
 
 
@@ -127,6 +145,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=[f"{b}x{n}" for b, n in CASES], help="BATCHxPLACES")
     parser.add_argument("--without", nargs="*", default=[], choices=("eager", "tilefuse", "inductor"))
     parser.add_argument("--options", default="", help="of tilefuse: NAME=VALUE, separated by commas")
+    parser.add_argument("--kernels", action="store_true", help="print times of tilefuse's kernels")
     parser.add_argument("--plan", default="", help="name of a device whose plan is printed")
     parser.add_argument("--layers", type=int, default=16, help="of --plan")
     asked = parser.parse_args()
@@ -135,7 +154,7 @@ def main() -> None:
         if asked.plan:
             print_plan(batch, length, asked.plan, _options(asked.options), {"layers": asked.layers})
         else:
-            measure(batch, length, asked.without, _options(asked.options))
+            measure(batch, length, asked.without, _options(asked.options), asked.kernels)
 
 
 if __name__ == "__main__":
