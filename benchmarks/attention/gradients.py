@@ -108,6 +108,17 @@ def saved(name: str, folder: Path) -> Path:
     return folder / (name.replace("/", "_") + ".plan")
 
 
+def write(of: Planned, folder: Path) -> None:
+    """Saves a case's plan."""
+    folder.mkdir(parents=True, exist_ok=True)
+    saved(of.name, folder).write_bytes(gzip.compress(pickle.dumps((of.name, of.device, of.spec, of.kernels))))
+
+
+def read(name: str, folder: Path) -> Planned:
+    """A saved plan."""
+    return Planned(*pickle.loads(gzip.decompress(saved(name, folder).read_bytes())))
+
+
 def library_features(case: Attention, library: str, device: DeviceSpec) -> tuple[float, float]:
     """Time of the products of a library's gradients at the whole rate, and of one pass over the operands and results. Units: us."""
     figures = replace(device.fitted.attention, gradient_rate_shares=((library, 1.0),), gradient_passes=((library, 1.0),),
@@ -232,7 +243,7 @@ def time_case(made: Planned, each_s: float) -> list[dict[str, Any]]:
 def time_cases(names: Sequence[str], device: DeviceSpec, given: argparse.Namespace) -> None:
     """Builds the programs of all cases together, then times them one by one, until the budget is spent."""
     started, lines = time.perf_counter(), list[str]()
-    made = [pickle.loads(gzip.decompress(saved(n, given.planned).read_bytes())) if given.planned else planned(n, device) for n in names]
+    made = [read(n, given.planned) if given.planned else planned(n, device) for n in names]
     build_together([k for of in made for k in of.spec.kernels], Options.from_environment())
     print(f"{torch.cuda.get_device_name()}, {time.perf_counter() - started:.0f} s to plan and compile", flush=True)
     for of in made:
@@ -281,8 +292,7 @@ def main(words: Sequence[str] | None = None) -> None:
         of = planned(name, device)
         print(f"{name:36} {of.us:9.1f} us  {'; '.join(f'{t} {us:.1f} {c}'.strip() for t, c, us in of.kernels)}", flush=True)
         if given.plan:
-            given.plan.mkdir(parents=True, exist_ok=True)
-            saved(name, given.plan).write_bytes(gzip.compress(pickle.dumps(of)))
+            write(of, given.plan)
 
 
 if __name__ == "__main__":

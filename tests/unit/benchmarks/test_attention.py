@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ import torch
 from benchmarks.attention.cases import attention_of
 from benchmarks.attention.decode import main
 from benchmarks.attention.gradients import error_of as gradient_error
-from benchmarks.attention.gradients import kernels_text, names_of_cases, planned
+from benchmarks.attention.gradients import kernels_text, names_of_cases, planned, read
+from benchmarks.attention.gradients import main as gradients_main
 from benchmarks.attention.listing import CASES
 from benchmarks.attention.timed import BOUND, compact, error_of, near_tiles
 from benchmarks.profile import arguments_of
@@ -107,6 +109,14 @@ def test_programs_of_a_call_are_those_that_run() -> None:
         found.append([x.shape for _, tensors in arguments_of(torch_backend.compiled_parts(), call) for x in tensors])
     torch_backend.reset()
     assert found == [[(64,)], [], [(96,)]]
+
+
+def test_plans_are_saved_for_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Written here, read there: the same program."""
+    gradients_main(["--plan", str(tmp_path), "--device", "h200", "f16/plain/2x2x200x64"])
+    assert "walked_back" in capsys.readouterr().out
+    of, again = planned("f16/plain/2x2x200x64", H200), read("f16/plain/2x2x200x64", tmp_path)
+    assert (again.name, again.device, again.kernels, again.spec) == (of.name, "h200", of.kernels, of.spec)
 
 
 def test_kernels_of_a_program_beside_their_predicted_times() -> None:
