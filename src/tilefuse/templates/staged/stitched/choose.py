@@ -9,7 +9,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import f32_pad
 from tilefuse.domain.regions import inside
-from tilefuse.domain.roofline import least_blocks_us, price_stages, price_work
+from tilefuse.domain.roofline import Parts, least_blocks_us, price_stages, price_work
 from tilefuse.domain.storage import Request, plan_shared
 from tilefuse.domain.tile import Level
 from tilefuse.domain.work import BlockWork, LeastBlocks, Work
@@ -33,7 +33,7 @@ from tilefuse.templates.staged.stitched.stage_work import (
     least_of_tiles,
     resident_blocks,
 )
-from tilefuse.templates.staged.stitched.traffic import stitched_traffic
+from tilefuse.templates.staged.stitched.traffic import partial_sectors, stitched_traffic
 
 
 @dataclass(frozen=True)
@@ -138,13 +138,19 @@ class Search:
     def _with_price(self, plan: StitchPlan, choice: Stitched) -> PricedStitch:
         """A placed candidate with its price. Bytes of L2 and shared memory are part of its stages' cycles."""
         blocks, plan.flops = blocks_of(self._stitcher, plan, choice, self._device)
-        return PricedStitch(choice, plan, blocks, *price_stages(self._boundary_parts, blocks, self._device))
+        return PricedStitch(choice, plan, blocks, *price_stages(self._parts(plan), blocks, self._device))
+
+    def _parts(self, plan: StitchPlan) -> Parts:
+        """The price of what enters and leaves the kernel, with stores that write parts of sectors."""
+        sectors = partial_sectors(plan)
+        return price_work(replace(self._boundary, partial_sectors=sectors), self._device) if sectors else self._boundary_parts
 
     def work(self, candidate: PricedStitch) -> Work:
         """The work of a candidate, with its traffic to L2 and shared memory."""
         launch = Launch(candidate.blocks.blocks, candidate.choice.threads, 1, candidate.plan.shared_bytes)
         l2_bytes, shared_bytes = stitched_traffic(self._stitcher, candidate.plan, candidate.choice)
-        return replace(self._boundary, grid=launch, blocks=(candidate.blocks,), l2_bytes=l2_bytes, shared_bytes=shared_bytes)
+        return replace(self._boundary, grid=launch, blocks=(candidate.blocks,), l2_bytes=l2_bytes, shared_bytes=shared_bytes,
+                       partial_sectors=partial_sectors(candidate.plan))
 
 
 def why_no_levels(stitcher: Stitcher) -> Rejected | None:

@@ -11,10 +11,10 @@ from math import prod
 from tilefuse.domain.contraction import Tiling
 from tilefuse.domain.regions import Region, num_elements
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
+from tilefuse.target.memory import SECTOR_BYTES
 from tilefuse.templates.staged.stitched.pattern import StitchPattern
 from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan
 from tilefuse.templates.staged.stitched.record import Stitched
-
 
 def stitched_traffic(stitcher: StitchPattern, plan: StitchPlan, choice: Stitched) -> tuple[int, int]:
     """(bytes between L2 and the multiprocessors, bytes written to and read from shared memory) of all blocks. Units: bytes.
@@ -45,6 +45,29 @@ def stitched_traffic(stitcher: StitchPattern, plan: StitchPlan, choice: Stitched
             shared_bytes += tiles * on_chip
         shared_bytes += tiles * sum(_read_of_tiles(stitcher, plan, stage, plan.pieces[k]) for k in stage.pieces)
     return l2_bytes, shared_bytes
+
+
+def partial_sectors(plan: StitchPlan) -> int:
+    """Sectors of which stores of a warp write a part: results whose columns neighbouring threads take in strips that are no whole sectors.
+
+        strips of 5 columns of f32      | 0 1 2 3 4 | 5 6 7 8 9 | ..      a strip touches one sector of 8 or two, and fills none
+    """
+    found = 0
+    for stage in plan.stages:
+        t = stage.tiling
+        products = [plan.contractions[plan.pieces[k].value] for k in stage.products]
+        if t is None or not t.strip or t.split > 1 or not all(c.inner_last_right for c in products):
+            continue
+        for key in dict.fromkeys((*stage.pieces, *stage.products)):
+            value = plan.pieces[key].value
+            if value not in plan.graph.results:
+                continue
+            result = plan.graph.type_of(value)
+            run_bytes = t.strip * result.dtype.itemsize
+            if run_bytes % SECTOR_BYTES:
+                touched = 1 + (run_bytes - result.dtype.itemsize) / SECTOR_BYTES
+                found += int(result.num_elements / t.strip * min(touched, 2.0))
+    return found
 
 
 def _all_tiles(piece: Piece, shape: tuple[int, ...], grid: dict[str, int], turns: int) -> int:
