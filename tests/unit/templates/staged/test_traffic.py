@@ -11,6 +11,7 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import F16
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import parse_graph
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.target.device import H200
 from tilefuse.templates.registry import kernel_template
@@ -37,6 +38,19 @@ def test_one_block_reads_everything_once() -> None:
     """A batch in a block: no operand is read by two."""
     program = stitched(attention(6, 64, 64), 1, 64, 64)
     assert traffic(program).l2_bytes == program.bytes_moved
+
+
+def test_strips_of_few_columns_write_parts_of_sectors() -> None:
+    """Strips of five columns of f32 fill no sector of eight; blocks of 64 rows have strips of their own. Results of matrix instructions
+    are neighbours of what the same warp stores next."""
+    graph = parse_graph("""graph @g(%x: f32[1500, 300, 16], %w: f32[1500, 300, 16]) -> (f32[1500, 300, 300]) {
+      %y: f32[1500, 300, 300] = library.matmul (%x, %w) {precision = "default", transpose_a = false, transpose_b = true}
+      return %y
+    }""")
+    strips, warps = stitched(graph, 1, 150, 300), stitched(graph, 1, 64, 300)
+    assert ("THREAD" in strips.notation, "WARP" in warps.notation) == (True, True)
+    assert traffic(strips).partial_sectors > 2 * 1500 * 300 * 300 / 8 and not traffic(warps).partial_sectors
+    assert AnalyticCost(H200).cost(strips).us > 3 * AnalyticCost(H200).cost(warps).us
 
 
 @pytest.mark.parametrize("rows", [16, 32])
