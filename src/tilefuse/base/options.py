@@ -55,7 +55,7 @@ class Options:
         choices=("auto", "always", "never"))
     winograd: str = option(
         "off", "convolutions of 3 x 3 windows, one place apart, over transformed tiles: off, auto (where that is predicted faster than the "
-        "library's call), always (wherever their exactness allows it); off by default, because its prices are not timed yet",
+        "library's call), always (wherever their exactness allows it); off by default, because layers are timed and whole models are not",
         affects_code=True, choices=("off", "auto", "always"))
     attention_gradients: str = option(
         "library", "gradients of attention: library (the framework's call), kernels (two of ours, from logarithms of sums, with the "
