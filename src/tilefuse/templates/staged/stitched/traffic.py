@@ -16,6 +16,7 @@ from tilefuse.templates.staged.stitched.pattern import StitchPattern
 from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan
 from tilefuse.templates.staged.stitched.record import Stitched
 
+
 def stitched_traffic(stitcher: StitchPattern, plan: StitchPlan, choice: Stitched) -> tuple[int, int]:
     """(bytes between L2 and the multiprocessors, bytes written to and read from shared memory) of all blocks. Units: bytes.
 
