@@ -53,7 +53,7 @@ def partial_sectors(plan: StitchPlan) -> int:
 
         strips of 5 columns of f32      | 0 1 2 3 4 | 5 6 7 8 9 | ..      a strip touches one sector of 8 or two, and fills none
     """
-    found = 0
+    sectors = 0
     for stage in plan.stages:
         t = stage.tiling
         products = [plan.contractions[plan.pieces[k].value] for k in stage.products]
@@ -67,8 +67,8 @@ def partial_sectors(plan: StitchPlan) -> int:
             run_bytes = t.strip * result.dtype.itemsize
             if run_bytes % SECTOR_BYTES:
                 touched = 1 + (run_bytes - result.dtype.itemsize) / SECTOR_BYTES
-                found += int(result.num_elements / t.strip * min(touched, 2.0))
-    return found
+                sectors += int(result.num_elements / t.strip * min(touched, 2.0))
+    return sectors
 
 
 def _all_tiles(piece: Piece, shape: tuple[int, ...], grid: dict[str, int], turns: int) -> int:
