@@ -101,3 +101,37 @@ def test_scatters_side_by_side_update_their_tables() -> None:
     torch.testing.assert_close(a2, a.index_add(0, i, x))
     torch.testing.assert_close(b2, b.index_add(0, i, 2 * x))
     assert torch.equal(q2, 3 * q)
+
+
+# A step of a decoder: the new row is part of what is read behind it.
+CACHE = """graph @cache(%k: f32[2, 8, 4], %i: i64[1], %x: f32[2, 1, 4], %q: f32[2, 4]) -> (f32[2, 8]) {
+  %y: f32[2, 1, 4] = map [b, r, c] { tanh(%x[b, r, c]) }
+  %s: f32[2, 8, 4] = scatter.set over [b < 2, r < 1, c < 4] into %k at [index(b), in_range(%i[0], 8:i64), index(c)] { %y[b, 0, c] }
+  %p: f32[2, 8, 4] = map [b, r, c] { mul(%s[b, r, c], %q[b, c]) }
+  %w: f32[2, 8] = reduce.sum [b, r] over [c < 4] { %p[b, r, c] }
+  update %k = %s
+  return %w
+}"""
+# The old contents are read behind the scatter: its result needs memory of its own until the end.
+OLD = CACHE.replace("mul(%s[b, r, c], %q[b, c])", "mul(add(%s[b, r, c], %k[b, r, c]), %q[b, c])").replace("@cache", "@old")
+
+
+def test_a_cache_is_read_where_its_new_row_was_written() -> None:
+    """No copy of the cache, neither before the scatter nor behind the step: there were two where anything read the new contents."""
+    spec = spec_of(CACHE)
+    assert all(isinstance(s, KernelStep) for s in spec.steps) and len(spec.steps) == 2
+    k, i, x, q = torch.randn(2, 8, 4), torch.tensor([5]), torch.randn(2, 1, 4), torch.randn(2, 4)
+    w, k2, *_ = run(CACHE, k, i, x, q)
+    expected = k.index_copy(1, i, x.tanh())
+    torch.testing.assert_close(k2, expected)
+    torch.testing.assert_close(w, (expected * q[:, None]).sum(2))
+
+
+def test_a_cache_whose_old_contents_are_read_is_copied() -> None:
+    """The kernel behind the scatter reads both."""
+    assert any(isinstance(s, CopyStep) for s in spec_of(OLD).steps)
+    k, i, x, q = torch.randn(2, 8, 4), torch.tensor([5]), torch.randn(2, 1, 4), torch.randn(2, 4)
+    w, k2, *_ = run(OLD, k, i, x, q)
+    expected = k.index_copy(1, i, x.tanh())
+    torch.testing.assert_close(k2, expected)
+    torch.testing.assert_close(w, ((expected + k) * q[:, None]).sum(2))

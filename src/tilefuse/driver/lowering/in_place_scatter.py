@@ -15,8 +15,9 @@ from tilefuse.plan.pattern import LibraryCall, Plan
 def scatter_updates(plan: Plan) -> dict[str, str]:
     """Scatter -> input, for every chain of scatters that starts from an input and ends as its update.
 
-    Safe where, from the first scatter's kernel on, only the chain reads the input; nothing else reads a value in between; and each link has
-    a kernel of its own, because the blocks of one kernel are not ordered.
+    Safe where, from the first scatter's kernel on, only the chain reads the input; nothing else reads a value in between, nor the last one
+    before its kernel has ended; and each link has a kernel of its own, because the blocks of one kernel are not ordered. Steps behind the
+    chain read its last value where the input lies, as attention reads a cache of keys after the new one is in it.
     Cost: linear in the reads of the graph.
     """
     graph = plan.graph
@@ -30,7 +31,8 @@ def scatter_updates(plan: Plan) -> dict[str, str]:
         numbers = [made_at[name] for name in chain]
         own = set(zip(numbers, chain))
         seen = [use for use in readers.get(target, ()) if use[0] >= numbers[0]]
-        between = [use for name in chain for use in readers.get(name, ())]
+        between = [use for name in chain[:-1] for use in readers.get(name, ())]
+        between += [use for use in readers.get(value, ()) if use[0] <= numbers[-1]]
         strides = {strides_of(graph, plan.layouts, name) for name in (target, *chain)}
         if len(set(numbers)) == len(chain) and own.issuperset((*seen, *between)) and len(strides) == 1:
             target_of.update(dict.fromkeys(chain, target))
