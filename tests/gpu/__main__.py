@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     workers = options.workers or max(1, min((os.cpu_count() or 2) // 2, MOST_WORKERS * max(1, len(devices))))
     ended = run([("together", "not alone", workers), ("alone", "alone", 1)], devices, until, passed_on, ["tests/gpu"], progress=True)
     text = summary(ended.reports, ended.missing, time.monotonic() - started, workers, len(devices), passed_on)
-    print(*ended.failures, text, sep="\n", end="")
+    print(*ended.failures, sep="\n", end="", file=sys.stderr)
+    print(text, end="")
     if options.summary:
         options.summary.write_text(text, encoding="utf-8")
     return 1 if ended.missing or any(r.outcome == "failed" for r in ended.reports) else 0

@@ -55,7 +55,7 @@ def test_every_program_writes_its_page(tmp_path: Path) -> None:
     path = resnet().view(tmp_path / "resnet.html")
     assert path == tmp_path / "resnet.html"
     told = data_of(path.read_text(encoding="utf-8"))["programs"][0]
-    assert len(told["sources"]) == 19 and len(told["explanation"]["kernels"]) == told["explanation"]["num_kernels"]
+    assert len(told["sources"]) == 20 and len(told["explanation"]["kernels"]) == told["explanation"]["num_kernels"]
 
 
 @needs_packages

@@ -9,6 +9,7 @@ from tilefuse.domain.roofline import price_work
 from tilefuse.driver.compile import generate
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import PlannedKernel
+from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.scripts.plan.fusions import find_fusions
 from tilefuse.scripts.plan.implementations import list_candidates
 from tilefuse.scripts.plan.routine_times import Environment, RoutineTimes
@@ -40,9 +41,9 @@ def streaming(reads: int) -> str:
 
 @pytest.mark.parametrize("reads", [1, 3])
 def test_reads_count_less_than_writes(reads: int) -> None:
-    """By `read_share` of what stands beyond the launch, for the part that is read."""
+    """By `read_share` of what stands beyond the launch and the threads' own waits, for the part that is read."""
     (kernel,) = kernels(streaming(reads))
-    beyond = kernel.cost.us - H200.graph_launch_us
+    beyond = kernel.cost.us - H200.graph_launch_us - AnalyticCost(H200).parts(kernel.program).serial_us
     saved_us = beyond * (1 - FIGURES.read_share) * reads / (reads + 1)
     assert template_us(kernel, H200) == pytest.approx(kernel.cost.us - saved_us - START_OVERLAP_US)
 
@@ -51,8 +52,9 @@ def test_a_sum_over_blocks_costs_its_last_block() -> None:
     """All blocks of the one row arrive at one counter."""
     (kernel,) = kernels("graph @g(%x: f32[1048576]) -> (f32[]) {\n  %s: f32[] = reduce.sum [] over [k < 1048576] { %x[k] }\n  return %s\n}")
     ending = ENDINGS.last_block_us + ENDINGS.arrivals_us * kernel.program.launch.num_blocks
-    moved = kernel.cost.us - ending - H200.graph_launch_us
-    read = H200.graph_launch_us + moved - moved * (1 - FIGURES.read_share) * (1 - 4 / (4 * 1048576 + 4))
+    waited = AnalyticCost(H200).parts(kernel.program).serial_us
+    moved = kernel.cost.us - ending - H200.graph_launch_us - waited
+    read = H200.graph_launch_us + waited + moved - moved * (1 - FIGURES.read_share) * (1 - 4 / (4 * 1048576 + 4))
     assert template_us(kernel, H200) == pytest.approx(read - START_OVERLAP_US + ending, rel=1e-6)
 
 
