@@ -279,8 +279,10 @@ def _partial_us(work: Work, device: DeviceSpec) -> float:
 
 def _waited_cycles(work: Work, device: DeviceSpec) -> float:
     """Cycles behind all traffic: stages of the last blocks, and waits of the threads of a walk. Source: `WaitFigures.operation_cycles`."""
-    of_threads = work.exchange.alone_cycles + work.item_operations * device.fitted.waits.operation_cycles
-    return sum([s.alone_cycles for s in work.behind]) + of_threads
+    cycles = sum([s.alone_cycles for s in work.behind])
+    if device.kind == "cuda":  # the threads of a processor's block are iterations of one loop
+        cycles += work.exchange.alone_cycles + work.item_operations * device.fitted.waits.operation_cycles
+    return cycles
 
 
 def _l2_us(work: Work, share: float, device: DeviceSpec) -> float:

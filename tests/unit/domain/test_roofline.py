@@ -302,6 +302,7 @@ def test_waits_of_small_walks_are_counted() -> None:
     late = replace(writes, item_operations=100.0, exchange=StageWork(wait_cycles=300.0))
     assert price_work(late, H200).us - price_work(writes, H200).us == pytest.approx(
         (300.0 + 100.0 * H200.fitted.waits.operation_cycles) / clock_hz(H200) * 1e6)
+    assert price_work(late, host_device()).us == price_work(writes, host_device()).us, "threads of a processor's block are one loop"
 
 
 def test_the_launch_of_a_kernel_that_begins_early_passes_meanwhile() -> None:
