@@ -22,11 +22,15 @@ import torch
 from torch import Tensor
 
 from benchmarks.decoders import LlamaStep
-from benchmarks.timing import time_calls
+from benchmarks.launches import launches_of
+from benchmarks.timing import copy_bytes_per_s, time_calls
+from tilefuse.tools.programs import parse_options
 
 CASES = ((1, 512), (8, 4096))
 DTYPE = torch.bfloat16
 SEED = 3
+# Bytes that the copy moves whose rate bounds a step.
+COPIED_BYTES = 2 << 30
 
 
 def built(batch: int, length: int, device: torch.device, **sizes: int) -> tuple[LlamaStep, tuple[Tensor, Tensor]]:
@@ -54,7 +58,7 @@ def print_plan(batch: int, length: int, target: str, options: dict[str, Any], si
     imported = captured_graphs(model, inputs)[0]
     started = time.perf_counter()
     plan = generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device,
-                    options=Options(**{"plan_cache": False, **options})).plan
+                    options=Options().with_overrides(plan_cache=False, **options)).plan
     kernels: Counter[str] = Counter()
     us: Counter[str] = Counter()
     for k in plan.kernels:
@@ -96,8 +100,10 @@ def measure(batch: int, length: int, without: list[str], options: dict[str, Any]
                    "first call, s": round(cold_s, 1), "TB/s": round(limit_bytes / timing.median_us / 1e6, 2)}
             print(json.dumps(row), flush=True)
             if kernels and name == "tilefuse":
-                print_kernels(step, inputs)
-    limit_us = limit_bytes / _copy_rate() * 1e6
+                # A kernel that begins early counts its wait for the one ahead.
+                for x in launches_of(partial(step, *inputs), device) or ():
+                    print(f"{x.us:9.1f} us in {x.count:6.1f}: {x.name[:120]}", flush=True)
+    limit_us = limit_bytes / copy_bytes_per_s(COPIED_BYTES, device) * 1e6
     print(json.dumps({"case": f"{batch}x{length}", "bytes": limit_bytes, "us at the copy rate": round(limit_us, 1)}), flush=True)
 
 
@@ -107,35 +113,6 @@ def _in_double(model: LlamaStep, inputs: tuple[Tensor, Tensor]) -> Tensor:
     exact = copy.deepcopy(model).double()
     scores: Tensor = exact(*inputs)
     return scores
-
-
-def print_kernels(step: Callable[..., Any], inputs: tuple[Tensor, Tensor]) -> None:
-    """Kernels of one call that is not replayed, those of one name together."""
-    from torch.profiler import ProfilerActivity, profile
-
-    calls = 3
-    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        for _ in range(calls):
-            step(*inputs)
-        torch.cuda.synchronize()
-    events = sorted(profiled.key_averages(), key=lambda e: -e.self_device_time_total)
-    for e in events:
-        if e.self_device_time_total:
-            print(f"{e.self_device_time_total / calls:9.1f} us in {e.count // calls:4d}: {e.key[:120]}", flush=True)
-
-
-def _copy_rate() -> float:
-    """Bytes read and written a second by a kernel that copies 1 GiB; in a graph a copy of the driver is slower."""
-    source = torch.zeros(1 << 28, device="cuda")
-    target = torch.empty_like(source)
-    timing, _ = time_calls([partial(torch.neg, source, out=target)], source.device)
-    return 2 * source.numel() * source.element_size() / timing.median_us * 1e6
-
-
-def _options(text: str) -> dict[str, Any]:
-    """Options of tilefuse from NAME=VALUE, separated by commas."""
-    pairs = (part.split("=", 1) for part in text.split(",") if part)
-    return {name: {"true": True, "false": False}.get(value, int(value) if value.isdigit() else value) for name, value in pairs}
 
 
 def main() -> None:
@@ -149,12 +126,13 @@ def main() -> None:
     parser.add_argument("--plan", default="", help="name of a device whose plan is printed")
     parser.add_argument("--layers", type=int, default=16, help="of --plan")
     asked = parser.parse_args()
+    options = parse_options([x for x in asked.options.split(",") if x])
     for case in asked.cases:
         batch, length = map(int, case.split("x"))
         if asked.plan:
-            print_plan(batch, length, asked.plan, _options(asked.options), {"layers": asked.layers})
+            print_plan(batch, length, asked.plan, options, {"layers": asked.layers})
         else:
-            measure(batch, length, asked.without, _options(asked.options), asked.kernels)
+            measure(batch, length, asked.without, options, asked.kernels)
 
 
 if __name__ == "__main__":

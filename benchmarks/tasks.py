@@ -3,7 +3,7 @@
     python -m benchmarks.tasks                     the figures of `target/fitted/tasks.py`, and launches beside them
     python -m benchmarks.tasks --costs             ticket, counters, polls, release, acquisition: a stage without each (`task_costs.py`)
     python -m benchmarks.tasks --models            decode step, recurrence, chain of small products: grid_level off and always
-    python -m benchmarks.tasks --models --only 12 --lock /tmp/gpu      one of them; several processes compile side by side and time in turns
+    python -m benchmarks.tasks --models --only 12  one of them; processes with one BENCHMARK_TURNS compile side by side and time in turns
 
 A chain of stages that do next to nothing is one kernel: each task reads an element of the stage before and writes one. Its time over the
 number of stages is a wait and a task; with several tasks a block, a stage of independent tasks gives the task alone. The same chain as
@@ -12,16 +12,14 @@ kernels of their own, replayed as one graph, gives a launch. Results are checked
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks import turns
 from benchmarks.timing import time_calls
 from tilefuse.ir.affine import axis
 from tilefuse.ir.dtype import F32, I32
@@ -123,18 +121,7 @@ def figures(device: torch.device) -> dict[str, float]:
             "one launch of a graph": timing.median_us / STAGES, "blocks": float(workers)}
 
 
-@contextlib.contextmanager
-def alone(lock: str) -> Iterator[None]:
-    """Holds the file `lock`, so that one process at a time uses the device; nothing where it is empty."""
-    if not lock:
-        yield
-        return
-    with Path(lock).open("w", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def models(device: torch.device, only: str = "", variants: Sequence[str] = tuple(VARIANTS), lock: str = "") -> Iterator[dict[str, object]]:
+def models(device: torch.device, only: str = "", variants: Sequence[str] = tuple(VARIANTS)) -> Iterator[dict[str, object]]:
     """Times of whole models without the grid level, and with it in several forms. only: part of a model's name. Units: microseconds."""
     import tilefuse
     from tests.unit.templates.tasks.task_models import decode_step, normed_chain, recurrence
@@ -149,7 +136,7 @@ def models(device: torch.device, only: str = "", variants: Sequence[str] = tuple
             for variant in variants:
                 program = tilefuse.compile(model, moved, device=str(device), **VARIANTS[variant])
                 kernels = len(program.explain(json=True)["kernels"])
-                with alone(lock):
+                with turns.held():
                     timing, result = time_calls([partial(program, *moved)], device)
                 first, wanted = (r[0] if isinstance(r, (list, tuple)) else r for r in (result, expected))
                 torch.testing.assert_close(first, wanted, rtol=1e-3, atol=1e-4)
@@ -163,13 +150,12 @@ def main() -> None:
     parser.add_argument("--costs", action="store_true", help="what each part of a stage costs, in place of the figures")
     parser.add_argument("--only", default="", help="with --models: the models whose names contain this")
     parser.add_argument("--variant", choices=tuple(VARIANTS), action="append", help="with --models: this variant, again for others")
-    parser.add_argument("--lock", default="", help="with --models: file that processes hold while they use the device")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("tasks are timed on a GPU, and there is none")
     device = torch.device("cuda", torch.cuda.current_device())
     if arguments.models:
-        rows: Iterable[dict[str, object]] = models(device, arguments.only, arguments.variant or tuple(VARIANTS), arguments.lock)
+        rows: Iterable[dict[str, object]] = models(device, arguments.only, arguments.variant or tuple(VARIANTS))
     elif arguments.costs:
         from benchmarks.task_costs import costs
         rows = costs(device)

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from benchmarks.attention.cases import Attention, attention_of
+from benchmarks.attention.timed import present_record
 from benchmarks.timing import num_input_sets, time_calls
 from tilefuse.base.options import Options
 from tilefuse.domain.roofline import price_work
@@ -283,8 +284,7 @@ def main(words: Sequence[str] | None = None) -> None:
         fit(given.fit)
         return
     names = given.cases or names_of_cases()
-    present = "h200" if torch.cuda.is_available() and "H200" in torch.cuda.get_device_name() else "h100"
-    device = device_by_name(given.predict or given.device or present)
+    device = device_by_name(given.predict or given.device or present_record())
     if not given.predict and not given.plan:
         time_cases(names, device, given)
         return

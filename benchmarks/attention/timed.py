@@ -236,6 +236,11 @@ def _label(choice: PipelinedWalk) -> str:
     return " ".join(f"{n}={v}" for n, v in compact(choice).items())
 
 
+def present_record() -> str:
+    """The name of the record of the GPU that is present; the H100's where it is another one, or there is none."""
+    return "h200" if torch.cuda.is_available() and "H200" in torch.cuda.get_device_name() else "h100"
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -254,8 +259,7 @@ def main() -> None:
     elif options.what == "prepare":
         prepare(options.folder, options.part, options.parts, options.budget)
     else:
-        name = options.device or ("h200" if "H200" in torch.cuda.get_device_name() else "h100")
-        time_all(options.folder, options.record, options.budget, options.each, name)
+        time_all(options.folder, options.record, options.budget, options.each, options.device or present_record())
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ class TransformConvolutions(ChoosingPass):
         self.keep(choices, ctx)
         taken = [c for c in choices if c.is_taken]
         ctx.count("transformed", len(taken))
-        return with_computed_constants(with_transforms(graph, taken), graph, constants_at_hand(graph, ctx), ctx) if taken else graph
+        return with_computed_constants(with_transforms(graph, taken), graph, question.at_hand, ctx) if taken else graph
 
 
 @dataclass(frozen=True, slots=True)

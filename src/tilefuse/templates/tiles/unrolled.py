@@ -16,6 +16,7 @@ from tilefuse.domain.resolved import Domain, Instance, Resolved, Touch, Use, res
 from tilefuse.ir.affine import Affine, Mod, axis, bounds, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Node, Type
+from tilefuse.ir.ranges import always, never
 from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index, const
 
 Sides = tuple[tuple[str, int], ...]
@@ -240,12 +241,10 @@ class _Element:
         return self._part(e, name)
 
     def _holds(self, bound: Bound) -> bool:
-        span = bounds(bound.index, self.parts.extents)
-        return span is not None and bound.low <= span[0] and span[1] < bound.high
+        return always(bound, self.parts.extents)
 
     def _fails(self, bound: Bound) -> bool:
-        span = bounds(bound.index, self.parts.extents)
-        return span is not None and (span[1] < bound.low or bound.high <= span[0])
+        return never(bound, self.parts.extents)
 
 
 def _reads_behind(guard: Guard[Resolved]) -> Iterator[Resolved]:
