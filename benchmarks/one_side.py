@@ -1,11 +1,13 @@
 """One tree's side of a comparison of two trees: compiles and times the cases it is asked for, tilefuse alone.
 
 `before_after.py` starts it by its path, with one tree's `src` and `benchmarks` on the path: the cases and clocks are that tree's own. It
-computes no references: the suites themselves compare results with double precision.
+computes no references: the suites themselves compare results with double precision. Each answer carries a digest of the code that it
+launches (`program_code.py`); with a target, a case is only planned for that device and nothing runs (`planned_side.py`).
 """
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import sys
 import threading
@@ -14,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 # Started by its path: the folder of this file must not hide modules of the tree.
@@ -29,6 +32,19 @@ from benchmarks.timing import Timing, num_input_sets, time_calls
 
 SEED = 20260
 OURS = "tilefuse"
+
+
+def _beside(name: str) -> Any:
+    """A module from the folder of this file: the tree on the path may not have it."""
+    spec = importlib.util.spec_from_file_location(f"{__name__}_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+program_code, planned_side = _beside("program_code"), _beside("planned_side")
 # Suites whose cases say which function is compiled, and their cases.
 OF_CASES: dict[str, Callable[[bool], list[Case]]] = {
     "patterns": lambda tiny: patterns.cases(1 if tiny else 256), "stitched": stitched.cases, "blas": blas.cases}
@@ -38,12 +54,17 @@ LEFT_OUT = ("compile/",)
 
 @dataclass(frozen=True)
 class Request:
-    """A case to compile, and to time where `budget_s` is above 0. Units: seconds."""
+    """A case to compile, and to time where `budget_s` is above 0. Units: seconds.
+
+    target: a device of the catalog that the case is only planned for. machine_code: the digest is of machine code instead of sources.
+    """
 
     suite: str
     case: str
-    budget_s: float
+    budget_s: float = 0.0
     tiny: bool = False
+    target: str = ""
+    machine_code: bool = False
 
 
 def names_of(suite: str, tiny: bool) -> list[str]:
@@ -66,8 +87,11 @@ class Side:
         peers.warm(OURS, self.device)
         measure = {"models": self._model, "workloads": self._workload, "arrays": self._array}.get(request.suite, self._case)
         try:
-            with turns.held(), _precision(request.case):
+            if request.target:
+                return {"status": "ok", "code": self._planned_code(request)}
+            with turns.held(), _precision(request.case), program_code.noted_programs() as programs:
                 timing, facts = measure(request)
+            code = _digest(programs)
         except Exception as error:
             return {"status": "failed", "reason": f"{type(error).__name__}: {error}"[:600], "trace": traceback.format_exc()[-2000:],
                     "poisoned": "CUDA" in str(error) and "out of memory" not in str(error)}
@@ -76,13 +100,35 @@ class Side:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
         times = {} if timing is None else {"us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us}
-        return {"status": "ok", **times, **{k: v for k, v in facts.items() if k.startswith("num_")}}
+        return {"status": "ok", **times, **{k: v for k, v in facts.items() if k.startswith("num_")}, "code": code}
 
-    def _case(self, request: Request) -> tuple[Timing | None, dict[str, Any]]:
+    def _planned_code(self, request: Request) -> str:
+        """The digest of a case's code on the device `request.target`, which need not be present. Requires: this device is the host.
+
+        Raises: KeyError for a suite whose cases need data to be planned.
+        """
+        if request.suite == "arrays":
+            def run() -> object:
+                return self._array(request)
+        else:
+            case = self._case_named(request)
+            inputs = planned_side.empty_inputs(case.inputs)
+
+            def run() -> object:
+                return peers.prepare(OURS, case, inputs)
+
+        with planned_side.planned_for(request.target), _precision(request.case):
+            spec = planned_side.spec_of(run)
+        return _digest([spec], program_code.machine_code_of if request.machine_code else program_code.source_of)
+
+    def _case_named(self, request: Request) -> Case:
         key = (request.suite, request.tiny)
         if key not in self.case_by_name:
             self.case_by_name[key] = {case.name: case for case in OF_CASES[request.suite](request.tiny)}
-        case = self.case_by_name[key][request.case]
+        return self.case_by_name[key][request.case]
+
+    def _case(self, request: Request) -> tuple[Timing | None, dict[str, Any]]:
+        case = self._case_named(request)
         generator = torch.Generator(self.device).manual_seed(SEED)
         first = tuple(case.inputs(self.device, generator))
         prepared = peers.prepare(OURS, case, first)
@@ -150,6 +196,13 @@ class Side:
         return time_calls(calls, self.device, budget_s=request.budget_s)[0] if request.budget_s else None
 
 
+def _digest(programs: list[Any], coded: Any = program_code.source_of) -> str:
+    """The digest of some programs' code, with this tree's functions for library operators."""
+    from tilefuse.runtime.calls.library import LIBRARY
+
+    return str(program_code.digest_of(programs, LIBRARY, coded))
+
+
 def _precision(case: str) -> AbstractContextManager[object]:
     """Torch's settings for products of a case's type, in trees that have them."""
     try:
@@ -193,7 +246,7 @@ def serve() -> None:
         if "list" in asked:
             answer: dict[str, Any] = {"status": "ok", "names": {s: names_of(s, asked["tiny"]) for s in asked["list"]}}
         else:
-            side = side or Side(default_device())
+            side = side or Side(torch.device("cpu") if asked.get("target") else default_device())
             answer = side.answer(Request(**asked))
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
