@@ -7,7 +7,7 @@ Both are loaded before the loop over the lanes. Inside the loop the guarded or l
 """
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from tilefuse.domain.access import is_vector, stride_of
 from tilefuse.domain.resolved import Resolved, Touch, resolved_walk
@@ -26,8 +26,37 @@ def vector_operands(writer: KernelWriter, bodies: Iterable[Resolved], lane_env: 
 
     known: touches that are already loaded.
     """
+    path_by_touch = _vectors(writer, bodies, lane_env, lane, width, known)
+    if not path_by_touch:
+        return []
+    point = _Point(writer, lane_env, lane, width)
+    vectors = _declared(point, path_by_touch, 1)
+    _load(point, vectors, number(0))
+    return [h for _, h in vectors]
+
+
+def guarded_vectors(writer: KernelWriter, bodies: Iterable[Resolved], lane_env: dict[str, Affine], lane: str, width: int,
+                    slots: int) -> list[tuple[Path, Held]]:
+    """Declares the guarded reads that are vectors, for `slots` vectors of each; `fill_vectors` loads them. Looked-up reads are left out.
+
+    lane_env: at any vector, with a free variable for its place.
+    """
+    path_by_touch = _vectors(writer, bodies, lane_env, lane, width, ())
+    path_by_touch = {t: path for t, path in path_by_touch.items() if path and writer.emitter.buffers[t.value].num_elements}
+    return _declared(_Point(writer, lane_env, lane, width), path_by_touch, slots)
+
+
+def fill_vectors(writer: KernelWriter, vectors: list[tuple[Path, Held]], slot: Affine, lane_env: dict[str, Affine], lane: str) -> None:
+    """Loads one vector of each guarded read, at `lane_env`. Loads of several slots wait for nothing between them."""
+    if vectors:
+        _load(_Point(writer, lane_env, lane, vectors[0][1].width), vectors, slot)
+
+
+def _vectors(writer: KernelWriter, bodies: Iterable[Resolved], lane_env: dict[str, Affine], lane: str, width: int,
+             known: Collection[Touch]) -> dict[Touch, Path]:
+    """Guarded and looked-up reads that are vectors, each with its guards."""
     if width == 1 or writer.row_axis:
-        return []  # lanes may lie outside of the row
+        return {}  # lanes may lie outside of the row
     bodies = list(bodies)
     paths_by_touch: dict[Touch, set[Path]] = {}
     for body in bodies:
@@ -42,13 +71,31 @@ def vector_operands(writer: KernelWriter, bodies: Iterable[Resolved], lane_env: 
         path = next(iter(paths))
         if (path or touch.dynamic) and point.is_vector(touch, bool(path)) and all(point.is_uniform(bounds) for bounds, _ in path):
             path_by_touch[touch] = path
-    held: list[Held] = []
-    for touch in path_by_touch:
-        array = writer.emitter.fresh(touch.value + "_v")
-        writer.emitter.emit(Declare(array, touch.dtype, width))
-        held.append(Held(touch, array, width, True, True, point.subscripts(touch)))
-    _load(point, [(path_by_touch[h.touch], h) for h in held])
-    return held
+    return path_by_touch
+
+
+def _declared(point: _Point, path_by_touch: Mapping[Touch, Path], slots: int) -> list[tuple[Path, Held]]:
+    """Register arrays of `slots` vectors. Reads on the two sides of a guard share one: parts of a concatenation need no more registers than
+    one of them."""
+    vectors: list[tuple[Path, Held]] = []
+    for touch, path in path_by_touch.items():
+        shared = next((h.array for _, h in vectors if h.touch.dtype == touch.dtype and all(
+            exclude_each_other(path, p) for p, other in vectors if other.array == h.array)), "")
+        array = shared or point.writer.emitter.fresh(touch.value + "_v")
+        if not shared:
+            point.writer.emitter.emit(Declare(array, touch.dtype, slots * point.width))
+        vectors.append((path, Held(touch, array, point.width, True, slots == 1, point.subscripts(touch))))
+    return vectors
+
+
+def exclude_each_other(one: Path, other: Path) -> bool:
+    """Whether two reads stand on different sides of a guard that both are behind, so that no element takes both."""
+    for (bounds, side), (other_bounds, other_side) in zip(one, other, strict=False):
+        if bounds != other_bounds:
+            return False
+        if side != other_side:
+            return True
+    return False
 
 
 def guarded_elements(writer: KernelWriter, bodies: Iterable[Resolved], lane_env: dict[str, Affine], lane: str,
@@ -160,7 +207,7 @@ class _Point:
         return subscripts
 
 
-def _load(point: _Point, vectors: list[tuple[Path, Held]]) -> None:
+def _load(point: _Point, vectors: list[tuple[Path, Held]], slot: Affine) -> None:
     """Emits the loads of vectors under the guards of their remaining paths."""
     e = point.writer.emitter
     inner: dict[tuple[Bound, ...], tuple[list[tuple[Path, Held]], list[tuple[Path, Held]]]] = {}
@@ -170,14 +217,15 @@ def _load(point: _Point, vectors: list[tuple[Path, Held]]) -> None:
             inner.setdefault(bounds, ([], []))[0 if side else 1].append((rest, h))
             continue
         at = substitute(h.touch.offset, point.first, e.extents)
-        e.emit(VectorLoad(h.array, number(0), e.buffers[h.touch.value].name, at, h.width, e.cache.get(h.touch.value, ""), h.dynamic))
+        place = number(0) if h.step else slot * h.width
+        e.emit(VectorLoad(h.array, place, e.buffers[h.touch.value].name, at, h.width, e.cache.get(h.touch.value, ""), h.dynamic))
     for bounds, (inside, outside) in inner.items():
         here = tuple(b for b in (Bound(substitute(b.index, point.first, e.extents), b.low, b.high) for b in bounds) if not e.always(b))
         if not here:
-            _load(point, inside)
+            _load(point, inside, slot)
             continue
         with e.nested() as then:
-            _load(point, inside)
+            _load(point, inside, slot)
         with e.nested() as otherwise:
-            _load(point, outside)
+            _load(point, outside, slot)
         e.emit(If(here, tuple(then.statements), tuple(otherwise.statements)))

@@ -13,16 +13,15 @@ k_y(
   const int vector = 128 * block + thread;
   const int vector_1 = 128 * block + thread;
   alignas(16) tf_f16 x_v[8];
-  alignas(16) tf_f16 z_v[8];
   if (8 * tf_index_rem(vector_1, 192) < 1024) {
     tf_vector_load_stream<8>(x_v, x + 8 * tf_index_rem(vector_1, 192) + 1024 * tf_index_div(vector_1, 192));
   } else {
-    tf_vector_load_stream<8>(z_v, z + 8 * tf_index_rem(vector_1, 192) + 512 * tf_index_div(vector_1, 192) - 1024);
+    tf_vector_load_stream<8>(x_v, z + 8 * tf_index_rem(vector_1, 192) + 512 * tf_index_div(vector_1, 192) - 1024);
   }
   alignas(16) tf_f16 y_out[8];
   #pragma unroll
   for (int v = 0; v < 8; ++v) {
-    tf_f16 y_1 = (v + 8 * tf_index_rem(vector_1, 192) < 1024 ? x_v[v] : z_v[v]);
+    tf_f16 y_1 = (v + 8 * tf_index_rem(vector_1, 192) < 1024 ? x_v[v] : x_v[v]);
     y_out[v] = y_1;
   }
   tf_vector_store<8>(y + 8 * vector_1, y_out);

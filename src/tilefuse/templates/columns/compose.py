@@ -12,6 +12,7 @@ from tilefuse.domain.resolved import Domain, Instance, Resolved, Touch, resolved
 from tilefuse.domain.stages import after_shared, stages, writes_rows
 from tilefuse.emit.cascade import CASCADED, Cascade, Summed, nested_counts
 from tilefuse.emit.kernel_writer import Held, KernelWriter, reachable
+from tilefuse.emit.vector_operands import fill_vectors, guarded_vectors
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.scalar import Bound, Call, Guard, const
@@ -154,8 +155,10 @@ def _walk_rows(state: ColumnState, bodies: Sequence[Resolved], results: dict[int
         probed = axis("row_probe") if state.between is None else state.between.row(axis("row_probe"))
         probe = _row_env(state, probed) | kept
         local = [w.held(t, batch, c.vector, w.runs(t, c.vector, state.lane, probe), step=batch == 1) for t in missing]
+        # Columns between whole vectors may lie outside of a row: no vectors behind guards.
+        guarded = guarded_vectors(w, bodies, probe, state.lane, c.vector, batch) if state.between is None else []
         for load in (True, False):
-            if load and not local:
+            if load and not local and not guarded:
                 continue
             with e.loop("inner", batch, unroll=w.unroll) as inner:
                 step = outer * batch + inner
@@ -171,10 +174,11 @@ def _walk_rows(state: ColumnState, bodies: Sequence[Resolved], results: dict[int
                     if load:
                         for h in local:
                             w.fill(h, inner, env, state.lane)
+                        fill_vectors(w, guarded, inner, env, state.lane)
                     else:
                         chosen = inner if batch > 1 else step
                         w.lane_values = results
-                        body(chosen, [*state.held, *columns, *local], env, step)
+                        body(chosen, [*state.held, *columns, *local, *(h for _, h in guarded)], env, step)
 
 
 def _are_held(state: ColumnState, bodies: Sequence[Resolved], walked: list[Touch]) -> bool:
