@@ -162,7 +162,7 @@ class Comparison:
         asked = [c for c in cases if c[0] in PLANNED_SUITES]
         for machine_code in (False, True):
             self._find_codes(asked, digests, machine_code)
-            asked = [c for c in asked if not self.codes.is_equal(c, digests)]
+            asked = [c for c in asked if self.codes.may_be_equal(c, digests)]
         print(self.codes.table(cases, digests))
 
     def that_differ(self, cases: Sequence[Name]) -> list[Name]:
@@ -175,8 +175,6 @@ class Comparison:
         waiting = {tree.side: [c for c in cases if not self.codes.has(c, tree.side, tree.digest, machine_code)] for tree in self.trees}
         count, threads = sum(map(len, waiting.values())), max(1, num_cores() // (2 * self.options.processes))
         queue_by_side = {side: iter(names) for side, names in waiting.items()}
-        request = {"target": self.options.device, "machine_code": machine_code}
-
         def ask(tree: Tree, number: int) -> None:
             bench = tree.bench(number, self.out, threads, TILEFUSE_PLAN_SECONDS=str(PLAN_SECONDS))
             try:
@@ -185,7 +183,8 @@ class Comparison:
                         name = next(queue_by_side[tree.side], None)
                     if name is None:
                         return
-                    answer = self._ask(bench, name, 0.0, request)
+                    more = {"shared": self.codes.shared_sources(name, digests)} if machine_code else {}
+                    answer = self._ask(bench, name, 0.0, {"target": self.options.device, **more})
                     with self.guard:
                         self.codes.keep(name, tree.side, digests[tree.side], machine_code, answer)
                     self._tell(tree.side, name, answer, count)

@@ -1,9 +1,10 @@
 """Cases for which two trees generate the same code: digests that a step without a device wrote, a JSON object a line.
 
-    {"suite": "blas", "case": "scal/f32/65536", "side": "before", "tree": digest of the tree, "machine_code": false, "code": digest}
+    {"suite": "blas", "case": "scal/f32/65536", "side": "before", "tree": digest of the tree, "machine_code": false, "code": digest,
+     "launches": digest of all but sources, "sources": [digest of each kernel's source]}
 
-A line counts only for the state of the tree that it was written for. Equal digests of sources decide; where they differ, equal digests of
-machine code do.
+A line counts only for the state of the tree that it was written for. Equal digests of sources decide. Where they differ and launches are
+the same, equal digests of machine code do.
 """
 from __future__ import annotations
 
@@ -40,6 +41,7 @@ class Codes:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.code: dict[tuple[Name, str, str, bool], str] = {}
+        self.facts: dict[tuple[Name, str, str], tuple[str, list[str]]] = {}
 
     @classmethod
     def load(cls, path: Path) -> Codes:
@@ -47,17 +49,33 @@ class Codes:
         codes = cls(path)
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             entry = json.loads(line)
-            codes.code[(entry["suite"], entry["case"]), entry["side"], entry["tree"], entry["machine_code"]] = entry["code"]
+            codes._add((entry["suite"], entry["case"]), entry["side"], entry["tree"], entry["machine_code"], entry)
         return codes
 
     def keep(self, name: Name, side: str, tree: str, machine_code: bool, answer: Mapping[str, Any]) -> None:
         """Stores the answer of one side. A failure is stored as an empty digest, which equals no other, with its reason."""
         code = answer.get("code", "") if answer["status"] == "ok" else ""
-        self.code[name, side, tree, machine_code] = code
-        line = {"suite": name[0], "case": name[1], "side": side, "tree": tree, "machine_code": machine_code, "code": code}
+        facts = {k: answer[k] for k in ("launches", "sources") if code and k in answer}
+        line = {"suite": name[0], "case": name[1], "side": side, "tree": tree, "machine_code": machine_code, "code": code, **facts}
+        self._add(name, side, tree, machine_code, line)
         line |= {} if code else {"reason": f"{answer['status']}: {answer.get('reason', '')}"[:300]}
         with self.path.open("a", encoding="utf-8") as out:
             out.write(json.dumps(line) + "\n")
+
+    def _add(self, name: Name, side: str, tree: str, machine_code: bool, entry: Mapping[str, Any]) -> None:
+        self.code[name, side, tree, machine_code] = entry["code"]
+        if "launches" in entry:
+            self.facts[name, side, tree] = entry["launches"], entry["sources"]
+
+    def may_be_equal(self, name: Name, tree_by_side: Mapping[str, str]) -> bool:
+        """Whether machine code decides: sources differ, while kernels are launched in the same way on the same memory."""
+        facts = [self.facts.get((name, side, tree)) for side, tree in tree_by_side.items()]
+        return not self.is_equal(name, tree_by_side) and None not in facts and len({f[0] for f in facts if f is not None}) == 1
+
+    def shared_sources(self, name: Name, tree_by_side: Mapping[str, str]) -> list[str]:
+        """Sources that both sides have: these need no machine code to be compared."""
+        sources = [set(self.facts[name, side, tree][1]) for side, tree in tree_by_side.items()]
+        return sorted(set.intersection(*sources))
 
     def has(self, name: Name, side: str, tree: str, machine_code: bool) -> bool:
         """Whether a side has answered for this state of its tree."""

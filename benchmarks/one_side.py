@@ -56,7 +56,8 @@ LEFT_OUT = ("compile/",)
 class Request:
     """A case to compile, and to time where `budget_s` is above 0. Units: seconds.
 
-    target: a device of the catalog that the case is only planned for. machine_code: the digest is of machine code instead of sources.
+    target: a device of the catalog that the case is only planned for. shared: digests of sources that the other tree has too; the digest
+    is then of machine code for all other sources.
     """
 
     suite: str
@@ -64,7 +65,7 @@ class Request:
     budget_s: float = 0.0
     tiny: bool = False
     target: str = ""
-    machine_code: bool = False
+    shared: list[str] | None = None
 
 
 def names_of(suite: str, tiny: bool) -> list[str]:
@@ -88,7 +89,7 @@ class Side:
         measure = {"models": self._model, "workloads": self._workload, "arrays": self._array}.get(request.suite, self._case)
         try:
             if request.target:
-                return {"status": "ok", "code": self._planned_code(request)}
+                return {"status": "ok", **self._planned_code(request)}
             with turns.held(), _precision(request.case), program_code.noted_programs() as programs:
                 timing, facts = measure(request)
             code = _digest(programs)
@@ -102,8 +103,9 @@ class Side:
         times = {} if timing is None else {"us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us}
         return {"status": "ok", **times, **{k: v for k, v in facts.items() if k.startswith("num_")}, "code": code}
 
-    def _planned_code(self, request: Request) -> str:
-        """The digest of a case's code on the device `request.target`, which need not be present. Requires: this device is the host.
+    def _planned_code(self, request: Request) -> dict[str, Any]:
+        """Digests of a case's code on the device `request.target`, which need not be present: of all code, of everything but kernels'
+        sources, and of each source. Requires: this device is the host.
 
         Raises: KeyError for a suite whose cases need data to be planned.
         """
@@ -119,7 +121,10 @@ class Side:
 
         with planned_side.planned_for(request.target), _precision(request.case):
             spec = planned_side.spec_of(run)
-        return _digest([spec], program_code.machine_code_of if request.machine_code else program_code.source_of)
+        if request.shared is not None:
+            return {"code": _digest([spec], program_code.machine_code_but(request.shared))}
+        return {"code": _digest([spec]), "launches": _digest([spec], program_code.nothing_of),
+                "sources": program_code.source_digests([spec])}
 
     def _case_named(self, request: Request) -> Case:
         key = (request.suite, request.tiny)

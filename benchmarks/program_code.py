@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -52,11 +52,29 @@ def source_of(kernel: Any) -> str:
     return str(kernel.source)
 
 
-def machine_code_of(kernel: Any) -> str:
-    """A digest of a CUDA kernel's machine code. Raises: ToolchainError."""
-    from tilefuse.runtime.compilers.nvrtc import compile_cuda
+def machine_code_but(sources: Collection[str]) -> Coded:
+    """A digest of a CUDA kernel's machine code; of a kernel whose source's digest is one of `sources`, that digest."""
+    def coded(kernel: Any) -> str:
+        from tilefuse.runtime.compilers.nvrtc import compile_cuda
 
-    return hashlib.sha256(compile_cuda(kernel).payload).hexdigest()
+        known = _short(kernel.source.encode())
+        return known if known in sources else _short(compile_cuda(kernel).payload)
+
+    return coded
+
+
+def nothing_of(_kernel: Any) -> str:
+    """No code: what is left of a program are its launches, calls and values."""
+    return ""
+
+
+def source_digests(specs: Sequence[Any]) -> list[str]:
+    """Digests of the sources of all kernels, without names."""
+    return [_short(without_names(kernel).source.encode()) for spec in specs for kernel in spec.kernels]
+
+
+def _short(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:24]
 
 
 def code_parts(spec: Any, library: Mapping[str, Callable[..., object]], coded: Coded = source_of) -> list[str]:
@@ -102,7 +120,7 @@ def _fields(record: Any) -> str:
 def digest_of(specs: Sequence[Any], library: Mapping[str, Callable[..., object]], coded: Coded = source_of) -> str:
     """The digest of some programs in order; "" for none."""
     text = "\n".join(part for spec in specs for part in code_parts(spec, library, coded))
-    return hashlib.sha256(text.encode()).hexdigest()[:24] if specs else ""
+    return _short(text.encode()) if specs else ""
 
 
 @contextmanager

@@ -52,9 +52,11 @@ def test_machine_code_is_equal_where_only_support_text_differs() -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     plain, helped = _spec("k_1a", "x"), _spec("k_2b", "y", comment="\n__device__ int unused() { return 1; }\n")
     assert _digest(plain) != _digest(helped)
-    codes = {program_code.digest_of([s], LIBRARY, program_code.machine_code_of)
-             for s in (plain, helped, _spec("k_1a", "x", constant="3.0f"))}
-    assert len(codes) == 2
+    machine_code, known = program_code.machine_code_but(()), program_code.machine_code_but(program_code.source_digests([plain]))
+    wider, faster = _spec("k_1a", "x", threads=64), _spec("k_1a", "x", constant="3.0f")
+    assert len({program_code.digest_of([s], LIBRARY, machine_code) for s in (plain, helped, faster)}) == 2
+    assert len({program_code.digest_of([s], LIBRARY, program_code.nothing_of) for s in (plain, helped, wider)}) == 2
+    assert program_code.digest_of([plain], LIBRARY, known) != program_code.digest_of([plain], LIBRARY, machine_code)
 
 
 def test_inputs_without_data_have_the_types_of_the_case() -> None:
@@ -72,10 +74,11 @@ def test_digests_count_for_one_state_of_a_tree(tmp_path: Path) -> None:
     """Equal sources or equal machine code; a failure equals nothing; another state of a tree has no digests."""
     codes = Codes(tmp_path / CODES)
     for side, tree in TREES.items():
-        codes.keep(NAME, side, tree, False, {"status": "ok", "code": side})
+        codes.keep(NAME, side, tree, False, {"status": "ok", "code": side, "launches": "same", "sources": ["one", side]})
         codes.keep(OTHER, side, tree, False, {"status": "failed", "reason": "no"})
     read = Codes.load(tmp_path / CODES)
     assert not read.is_equal(NAME, TREES) and not read.is_equal(OTHER, TREES)
+    assert read.may_be_equal(NAME, TREES) and not read.may_be_equal(OTHER, TREES) and read.shared_sources(NAME, TREES) == ["one"]
     for side, tree in TREES.items():
         read.keep(NAME, side, tree, True, {"status": "ok", "code": "same"})
     assert read.is_equal(NAME, TREES) and not read.is_equal(NAME, TREES | {"after": "later"})
