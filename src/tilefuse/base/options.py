@@ -59,7 +59,7 @@ class Options:
         affects_code=True, choices=("off", "auto", "always"))
     attention_gradients: str = option(
         "library", "gradients of attention: library (the framework's call), kernels (two of ours, from logarithms of sums, with the "
-        "same results in every run; calls that they do not hold stay), auto (kernels where they are predicted faster than the call)",
+        "same results in every run; calls that they do not hold stay), auto (kernels where the plan with them is predicted faster)",
         affects_code=True, choices=("library", "kernels", "auto"))
     planner: str = option(
         "ilp", "how kernels are chosen: greedy (merge while cheaper), ilp (integer program over candidates)", affects_code=True,

@@ -61,8 +61,11 @@ class Prices(Protocol):
         """Predicted time of a kernel that plans may take for a product and the maps behind it, and for nothing else; None where there is
         none. Units: microseconds. layouts: strides of the values that nodes read."""
 
-    def plan_us(self, graph: Graph, layouts: Layouts, options: Options) -> float:
-        """Predicted time of a greedy plan of a graph, library calls included. Units: microseconds. layouts: strides of inputs."""
+    def plan_us(self, graph: Graph, layouts: Layouts, options: Options, greedy: bool = True) -> float:
+        """Predicted time of a plan of a graph, library calls included. Units: microseconds.
+
+        layouts: strides of inputs. greedy: made without the integer program, in a part of the time; walks are then often not found.
+        """
 
     def may_be_held(self, graph: Graph, products: Collection[str]) -> set[str]:
         """The products that a kernel may hold together with other nodes, on chip beside them."""

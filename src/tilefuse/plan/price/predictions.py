@@ -95,10 +95,11 @@ class Predictions:
         work = model.work(program)
         return price_work(replace(work, shared_bytes=work.shared_bytes + near_bytes), self.device).us
 
-    def plan_us(self, graph: Graph, layouts: Layouts, options: Options) -> float:
-        """Predicted time of a greedy plan. Units: microseconds. Source: the prices of its kernels and calls."""
+    def plan_us(self, graph: Graph, layouts: Layouts, options: Options, greedy: bool = True) -> float:
+        """Predicted time of a plan. Units: microseconds. Source: the prices of its kernels and calls."""
+        planner = "greedy" if greedy else options.planner
         with self.store(options) as store:
-            plan = plan_graph(graph, layouts, self.device, replace(options, planner="greedy", peak_memory_mb=0), store=store)
+            plan = plan_graph(graph, layouts, self.device, replace(options, planner=planner, peak_memory_mb=0), store=store)
         calls = (price_call(c, plan.graph, self.device, layouts=plan.layouts) for c in plan.library_calls)
         return sum(k.cost.us for k in plan.kernels) + sum(c.us for c in calls)
 

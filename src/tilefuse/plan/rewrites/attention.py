@@ -24,7 +24,7 @@ from tilefuse.passes.choosing import ChoosingPass
 from tilefuse.passes.device.long_products import without_unused
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import PassContext, Pipeline, Properties, Property, register_pass
-from tilefuse.plan.rewrites.attention_gradient import gradient_choices, placed_gradients
+from tilefuse.plan.rewrites.attention_gradient import gradient_choices, with_definitions
 from tilefuse.plan.rewrites.renamed import with_names
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
@@ -53,23 +53,21 @@ class ExpandAttention(ChoosingPass):
         assert ctx.prices is not None
         choices = attention_choices(graph, device, ctx.prices, ctx.eager_rounding)
         self.keep(choices, ctx)
-        gradients = gradient_choices(graph, device, ctx.prices, ctx.eager_rounding, self.gradients)
+        options = replace(ctx.options, eager_rounding=ctx.eager_rounding)
+        gradients = gradient_choices(graph, device, ctx.prices, options, ctx.caller.given(graph), self.gradients)
         self.keep(gradients, ctx)
         taken = {c.node.name: c for c in choices if c.is_taken}
         taken_gradients = [c for c in gradients if c.is_taken]
         ctx.count("expanded", len(taken) + len(taken_gradients))
         if not taken and not taken_gradients:
             return graph
+        written_out = with_definitions(graph, taken_gradients)
+        names = set(written_out.type_by_name)
         nodes: list[Node] = []
-        names = set(graph.type_by_name)
-        of_gradient = {name: c for c in taken_gradients for name in c.call.gradients if name}
-        first = {next(n.name for n in graph.nodes if of_gradient.get(n.name) is c): c for c in taken_gradients}
-        for node in graph.nodes:
+        for node in written_out.nodes:
             choice = taken.get(node.name)
-            if node.name in of_gradient:
-                nodes += placed_gradients(first[node.name], names) if node.name in first else []
-                continue
             nodes += [node] if choice is None else _placed(choice, graph, names)
+        of_gradient = (n for c in taken_gradients for n in c.call.gradients if n)
         replaced = (*taken, *of_gradient)
         return without_unused(replace(graph, nodes=tuple(nodes)), {v for n in replaced for v in graph.node_by_name[n].operands})
 

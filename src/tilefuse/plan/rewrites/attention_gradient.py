@@ -12,20 +12,24 @@ Sources: Rabe and Staats 2021, arXiv:2112.05682 (recomputation); Dao 2023, arXiv
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilefuse.base.options import Options
+from tilefuse.domain.parts import structure_of
 from tilefuse.ir.affine import axis
 from tilefuse.ir.building.build import axis_names
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BOOL, F32
 from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.library.attention_gradient_call import AttentionGradientCall, attention_gradient_calls
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Expr, Index, call, const
 from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import PassContext, Pipeline
+from tilefuse.plan.rewrites.gradient_surroundings import surroundings
 from tilefuse.plan.rewrites.renamed import with_names
 from tilefuse.plan.walks import COMPUTED_AGAIN, find_walks
 from tilefuse.target.device import DeviceSpec
@@ -36,8 +40,12 @@ LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class GradientChoice:
-    """Gradients of one attention: by their definition, or by the library's call. definition: None where no kernels hold it, for the reason
-    `why`; results: those of `RESULTS` that are read; call_us: None where nothing predicts the call.
+    """Gradients of one attention: by their definition, or by the library's call.
+
+    definition   None where no kernels hold it, for the reason `why`
+    results      those of `RESULTS` that are read
+    call_us      None where nothing predicts the call
+    around_us    plans of the call's surroundings, by the kernels and by the call; None where they decide nothing
 
     Units: microseconds.
     """
@@ -50,6 +58,7 @@ class GradientChoice:
     call_us: float | None = None
     is_taken: bool = False
     why: str = ""
+    around_us: tuple[float, ...] | None = None
 
     def text(self) -> str:
         """The choice in a line."""
@@ -59,16 +68,34 @@ class GradientChoice:
         taken = "planned by their definition" if self.is_taken else "by the library"
         kernels = f"{self.num_kernels} kernel{'s' if self.num_kernels > 1 else ''} that walk{'' if self.num_kernels > 1 else 's'}"
         of_call = "nothing predicts the call" if self.call_us is None else f"{self.call_us:.1f} us as a call"
-        return f"%{name}: gradients of attention {taken}; predicted {self.kernels_us:.1f} us as row sums and {kernels}, {of_call}"
+        around = "" if self.around_us is None else "; with the nodes around them {:.1f} us and {:.1f} us".format(*self.around_us)
+        return f"%{name}: gradients of attention {taken}; predicted {self.kernels_us:.1f} us as row sums and {kernels}, {of_call}{around}"
 
 
-def gradient_choices(graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool, taken: str) -> list[GradientChoice]:
-    """The choice for every call of gradients, in graph order. taken: as the option `attention_gradients`."""
-    return [_choice(of, graph, device, prices, eager_rounding, taken) for of in attention_gradient_calls(graph)]
+def gradient_choices(graph: Graph, device: DeviceSpec, prices: Prices, options: Options, layouts: Layouts, taken: str
+                     ) -> list[GradientChoice]:
+    """The choice for every call of gradients, in graph order. layouts: strides of inputs. taken: as the option `attention_gradients`.
+
+    Cost: by `auto`, two plans of each call's surroundings that no earlier call has; layers of a model have the same.
+    """
+    choices: list[GradientChoice] = []
+    known: dict[Hashable, tuple[float, ...]] = {}
+    for of in attention_gradient_calls(graph):
+        choice = _choice(of, graph, device, prices, options.eager_rounding)
+        if taken == "auto" and choice.definition is not None and choice.call_us is not None:
+            part = surroundings(graph, of)
+            strides = {i.name: tuple(layouts[i.name]) for i in part.inputs if i.name in layouts}
+            key = structure_of(part, strides)
+            if key not in known:
+                by_kernels = with_definitions(part, [choice])
+                known[key] = tuple(prices.plan_us(x, strides, options, greedy=False) for x in (by_kernels, part))
+            choice = replace(choice, around_us=known[key], is_taken=known[key][0] < known[key][1])
+        choices.append(replace(choice, is_taken=choice.definition is not None) if taken == "kernels" else choice)
+    return choices
 
 
-def _choice(of: AttentionGradientCall, graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool,
-            taken: str) -> GradientChoice:
+def _choice(of: AttentionGradientCall, graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool) -> GradientChoice:
+    """Predictions for a call and for its definition; none is taken."""
     results = tuple(r for r, name in zip(RESULTS, of.gradients, strict=True) if name)
     if eager_rounding:
         return GradientChoice(of, results, None, why="their definition would be rounded where the library rounds nothing")
@@ -82,9 +109,7 @@ def _choice(of: AttentionGradientCall, graph: Graph, device: DeviceSpec, prices:
     sums = tuple(n.name for n in definition.nodes if n.category == "reduce")
     before = tuple(n.name for n in definition.nodes if n.name not in inside and _leads_to(definition, n, sums))
     us = sum(prices.kernel_us(definition, nodes, eager_rounding, 0) for nodes in (*walks, before))
-    call_us = prices.attention_gradient_us(of, graph)
-    faster = call_us is not None and us < call_us
-    return GradientChoice(of, results, definition, len(walks), us, call_us, taken == "kernels" or taken == "auto" and faster)
+    return GradientChoice(of, results, definition, len(walks), us, prices.attention_gradient_us(of, graph))
 
 
 def _products(graph: Graph, walk: Sequence[str]) -> tuple[str, ...]:
@@ -95,6 +120,22 @@ def _leads_to(graph: Graph, node: Node, ends: Sequence[str]) -> bool:
     """Whether a node is one of the ends, or a map that one of them reads."""
     return node.name in ends or node.category == "map" and any(u in ends or _leads_to(graph, graph.node_by_name[u], ends)
                                                                for u in graph.users_by_name[node.name])
+
+
+def with_definitions(graph: Graph, choices: Sequence[GradientChoice]) -> Graph:
+    """The graph with the definitions of these choices in place of their calls."""
+    names = set(graph.type_by_name)
+    of_gradient = {name: c for c in choices for name in c.call.gradients if name}
+    placed: set[AttentionGradientCall] = set()
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        choice = of_gradient.get(node.name)
+        if choice is None:
+            nodes.append(node)
+        elif choice.call not in placed:
+            placed.add(choice.call)
+            nodes += placed_gradients(choice, names)
+    return replace(graph, nodes=tuple(nodes))
 
 
 def placed_gradients(choice: GradientChoice, names: set[str]) -> list[Node]:
@@ -138,10 +179,12 @@ class _Writer:
         if len(b.shape_of(logarithms)) > len(self.lead) + 1:
             logarithms = b.reshape(logarithms, b.shape_of(logarithms)[:-1])
         logarithms = b.cast(b.slice(logarithms, (0,), (self.rows,), axes=(len(self.lead),)), F32)
-        # Rows that a mask hides whole have no logarithm, and powers of 0. Powers are those of two: the row sums' kernel multiplies.
         one = (1,) * (len(self.lead) + 1)
-        hidden = b.elementwise("eq", logarithms, self._number(float("-inf"), one))
-        logarithms = b.where(hidden, self._number(0.0, one), logarithms)
+        if of.mask:
+            # Rows that a mask hides whole have no logarithm, and powers of 0. A causal mask alone hides no row whole.
+            hidden = b.elementwise("eq", logarithms, self._number(float("-inf"), one))
+            logarithms = b.where(hidden, self._number(0.0, one), logarithms)
+        # Powers are those of two.
         self.logarithms = b.elementwise("mul", logarithms, self._number(LOG2_E, one))
 
     def of_queries(self) -> str:

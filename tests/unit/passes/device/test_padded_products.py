@@ -317,7 +317,7 @@ class PlannedBy(Predictions):
 
     plan_us_by_number: ClassVar[dict[int, float]] = {}
 
-    def plan_us(self, graph: Graph, layouts: Layouts, options: Options) -> float:
+    def plan_us(self, graph: Graph, layouts: Layouts, options: Options, greedy: bool = True) -> float:
         return self.plan_us_by_number[sum(bool(n.attribute(PADDED)) for n in graph.nodes)]
 
     def may_be_held(self, graph: Graph, products: Collection[str]) -> set[str]:
@@ -341,7 +341,7 @@ def test_plans_are_made_only_where_a_kernel_may_hold_a_product(monkeypatch: pyte
     """Products of large operands are decided alone; those whose operands lie on chip in plans of the graph."""
     planned: list[Graph] = []
 
-    def plan_us(prices: Predictions, graph: Graph, layouts: Layouts, options: Options) -> float:
+    def plan_us(prices: Predictions, graph: Graph, layouts: Layouts, options: Options, greedy: bool = True) -> float:
         planned.append(graph)
         return float(len(planned))
 

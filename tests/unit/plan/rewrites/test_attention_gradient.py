@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,14 @@ from tilefuse.driver.compile import generate
 from tilefuse.ir.graph import Graph, Input
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.library.attention_gradient_call import attention_gradient_calls
+from tilefuse.ir.scalar import Call, Read, walk
 from tilefuse.ir.text import parse_graph
 from tilefuse.passes.facts import CHOICES
 from tilefuse.passes.manager import PassContext
 from tilefuse.plan.price.library_price import price_call
 from tilefuse.plan.price.predictions import Predictions
 from tilefuse.plan.rewrites.attention import ExpandAttention
+from tilefuse.plan.rewrites.gradient_surroundings import surroundings
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import H200
 from tilefuse.templates.pattern import schedule_pattern
@@ -146,8 +149,75 @@ def test_the_faster_one_by_predicted_times(library: str, rows: int, is_taken: bo
     """`auto`: the kernels, or the call that stands in the graph."""
     graph = called(library, rows=rows, columns=rows, width=64)
     made, texts = expanded(graph, gradients="auto")
-    kernels_us, call_us = (float(part.split(" us")[0].split()[-1]) for part in texts[0].split("predicted ")[1].split(", "))
+    kernels_us, call_us = map(float, re.findall(r"around them ([0-9.]+) us and ([0-9.]+) us", texts[0])[0])
     assert (made is not graph) == (kernels_us < call_us) == is_taken
+
+
+HEADS, LENGTH, DEPTH, BATCH = 4, 128, 64, 32
+WIDTH_OF_ALL, TOKENS = HEADS * DEPTH, BATCH * LENGTH
+
+
+def layer(mask: str = "") -> Graph:
+    """The gradient of a layer's packed projection: the product that gives the incoming gradient, the call, gradients side by side, and the
+    sums for the projection's bias."""
+    heads = f"bf16[{BATCH}, {HEADS}, {LENGTH}, {DEPTH}]"
+    place = f"[(i // {LENGTH}), ((j // {DEPTH}) % {HEADS}), (i % {LENGTH}), (j % {DEPTH})]"
+    call = ('library.aten._scaled_dot_product_cudnn_attention_backward.default (%g, %q, %k, %v, %y, %l) '
+            '{args = (("%", 0), ("%", 1), ("%", 2), ("%", 3), ("%", 4), ("%", 5), '
+            f'none, none, none, none, none, {LENGTH}, {LENGTH}, 0.0, false), kwargs = (), result = ')
+    calls = "\n".join(f"  %{name}: {heads} = {call}{n}}}" for n, name in enumerate(("dq", "dk", "dv")))
+    packed = f"guard(0 <= j < {2 * WIDTH_OF_ALL} ? guard(0 <= j < {WIDTH_OF_ALL} ? %dq{place} : %dk{place}) : %dv{place})"
+    inputs = f"%x: bf16[{TOKENS}, {WIDTH_OF_ALL}], %w: bf16[{WIDTH_OF_ALL}, {WIDTH_OF_ALL}], " + ", ".join(f"%{n}: {heads}" for n in "qkvy")
+    side = f"bf16[{TOKENS}, {3 * WIDTH_OF_ALL}]"
+    return parse_graph(f"""graph @layer({inputs}, %l: f32[{BATCH}, {HEADS}, {LENGTH}]) -> ({side}, bf16[{3 * WIDTH_OF_ALL}]) {{
+  %d: bf16[{TOKENS}, {WIDTH_OF_ALL}] = library.matmul (%x, %w) {{precision = "default", transpose_a = false, transpose_b = false}}
+  %g: {heads} = map [i, j, k, l] {{ %d[{LENGTH}*i + k, {DEPTH}*j + l] }}
+{calls}
+  %side: {side} = map [i, j] {{ {packed} }}
+  %sum: f32[{3 * WIDTH_OF_ALL}] = reduce.sum [j] over [i < {TOKENS}] {{ f32(%side[i, j]) }}
+  %bias: bf16[{3 * WIDTH_OF_ALL}] = map [i] {{ bf16(%sum[i]) }}
+  return %side, %bias
+}}""")
+
+
+# Queries, keys and values in one row; the forward pass leaves heads side by side.
+IN_ROWS = {name: (LENGTH * row, DEPTH, row, 1) for name, row in (*((n, 3 * WIDTH_OF_ALL) for n in "qkv"), ("y", WIDTH_OF_ALL))}
+
+
+def test_a_layer_has_three_kernels_instead_of_the_call() -> None:
+    """The product with the row sums, and two walks, which read and write heads where they lie: nothing is copied, converted or added."""
+    plans = {taken: generate(layer(), constants={}, input_layouts=IN_ROWS, device=H200, options=Options(attention_gradients=taken)).plan
+             for taken in ("library", "kernels", "auto")}
+    kernels = {taken: sorted(k.program.template for k in plan.kernels) for taken, plan in plans.items()}
+    assert len(kernels["kernels"]) <= len(kernels["library"]) + 3
+    assert kernels["kernels"] == ["columns", "pipelined", "walked_back", "walked_back"] and not plans["kernels"].library_calls
+    # By `auto`, the plans of these nodes are compared, and what it takes is one of them.
+    around = next(note for note in plans["auto"].notes if "around them" in note)
+    us = dict(zip(("kernels", "library"), map(float, re.findall(r"around them ([0-9.]+) us and ([0-9.]+) us", around)[0]), strict=True))
+    for taken, plan in plans.items():
+        calls = sum(price_call(c, plan.graph, H200, layouts=plan.layouts).us for c in plan.library_calls)
+        if taken in us:
+            assert us[taken] == pytest.approx(sum(k.cost.us for k in plan.kernels) + calls, rel=0.02, abs=0.1)
+    assert kernels["auto"] == kernels[min(us, key=us.__getitem__)]
+
+
+def test_surroundings_end_at_the_librarys_calls() -> None:
+    """The product before the gradient is inside; its operands, and products behind, are not."""
+    graph = layer()
+    call, = attention_gradient_calls(graph)
+    assert [n.name for n in surroundings(graph, call).nodes] == [n.name for n in graph.nodes]
+    assert surroundings(graph, call).results == graph.results
+    alone = called("flash", rows=128, columns=128, width=64)
+    assert [n.name for n in surroundings(alone, attention_gradient_calls(alone)[0]).nodes] == ["d0", "d1", "d2"]
+
+
+@pytest.mark.parametrize(("causal", "bias", "selects"), [(False, "", False), (True, "", False), (False, "bool[2, 1, 40, 56]", True)])
+def test_logarithms_are_read_as_they_are(causal: bool, bias: str, selects: bool) -> None:
+    """No row is hidden whole without a mask: no kernel of its own looks for rows without a logarithm."""
+    made, _ = expanded(called("any", causal, bias=bias))
+    bodies = [list(walk(n.body)) for n in made.nodes if n.kind == "map" and n.body is not None]
+    of_logarithms = [body for body in bodies if any(isinstance(e, Read) and e.value == "l" for e in body)]
+    assert any(isinstance(e, Call) and e.fn == "select" for body in of_logarithms for e in body) == selects
 
 
 def test_nothing_is_taken_instead_of_a_call_without_a_price() -> None:

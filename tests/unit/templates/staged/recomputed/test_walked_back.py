@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,6 +78,43 @@ def test_kernel_computes_the_gradients(name: str, library: ctypes.CDLL) -> None:
     name_by_origin = {b.origin: b.name for b in kernel.parameters}
     for result, gradient in zip(program.graph.results, ("dk", "dv") if of.of == "keys" else ("dq",), strict=True):
         got, exact = memory[name_by_origin[result]].astype(np.float64), expected[gradient].ravel()
+        assert np.abs(got - exact).max() <= (2.0**-9 if of.dtype == F16 else 2.0**-6) * max(np.abs(exact).max(), 1.0)
+
+
+PACKED = {
+    "keys, packed": (Gradient(rows=72, keys=80, inner=64, dtype=BF16), WalkedBack(32, 1, 2, 2, 1, 2)),
+    "queries, packed": (Gradient("queries", ("causal",), rows=72, keys=80, inner=64), WalkedBack(16, 1, 1, 2, 1, 2)),
+}
+
+
+def in_memory(x: np.ndarray, strides: tuple[int, ...]) -> np.ndarray:
+    """The values where strides put them, zeros between."""
+    flat = np.zeros(1 + sum((n - 1) * s for n, s in zip(x.shape, strides, strict=True)), x.dtype)
+    np.lib.stride_tricks.as_strided(flat, x.shape, [s * x.itemsize for s in strides])[...] = x
+    return flat
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", PACKED)
+def test_operands_and_results_lie_in_packed_projections(name: str, tmp_path: Path) -> None:
+    """Queries, keys and values of all heads in one row, gradients in rows of all heads: no copies before or behind the kernel."""
+    of, choice = PACKED[name]
+    row = of.heads * of.inner
+    layouts = dict.fromkeys("qkv", (of.inner, 3 * row, 1)) | {"g": (of.inner, row, 1)}
+    layouts |= dict.fromkeys(of.graph().results, (of.inner, row, 1))
+    program = schedule_back(of.graph(), layouts, H200, choice)
+    assert isinstance(program, TileProgram), program
+    kernel = compose_back(program, H200)
+    library = build_together([(kernel, True)], tmp_path, CHECKED_FLAGS)
+    values, expected = of.drawn(seed=3)
+    given = {b.name: in_memory(values[b.origin], layouts[b.origin]) if b.origin in layouts else values[b.origin].ravel()
+             for b in kernel.parameters if b.role == "in"}
+    memory, status, report = call(getattr(library, f"{kernel.name}_0"), kernel, given)
+    assert status == 0, report
+    buffers = {b.origin: b.name for b in kernel.parameters}
+    for result, gradient in zip(program.graph.results, ("dk", "dv") if of.of == "keys" else ("dq",), strict=True):
+        exact, flat = expected[gradient], memory[buffers[result]]
+        got = np.lib.stride_tricks.as_strided(flat, exact.shape, [s * flat.itemsize for s in layouts[result]]).astype(np.float64)
         assert np.abs(got - exact).max() <= (2.0**-9 if of.dtype == F16 else 2.0**-6) * max(np.abs(exact).max(), 1.0)
 
 
