@@ -100,7 +100,6 @@ def measure(batch: int, length: int, without: list[str], options: dict[str, Any]
                    "first call, s": round(cold_s, 1), "TB/s": round(limit_bytes / timing.median_us / 1e6, 2)}
             print(json.dumps(row), flush=True)
             if kernels and name == "tilefuse":
-                # A kernel that begins early counts its wait for the one ahead.
                 for x in launches_of(partial(step, *inputs), device) or ():
                     print(f"{x.us:9.1f} us in {x.count:6.1f}: {x.name[:120]}", flush=True)
     limit_us = limit_bytes / copy_bytes_per_s(COPIED_BYTES, device) * 1e6

@@ -25,7 +25,7 @@ SHOWN = 30
 
 @dataclass(frozen=True)
 class Launches:
-    """Launches of one name in one call. Units: microseconds of all `count` together."""
+    """Launches of one name in one call. Units: microseconds of all `count` together, without the time in which one ahead still ran."""
 
     name: str
     count: float
@@ -60,12 +60,26 @@ def launches_of(call: Callable[[], object], device: torch.device, categories: Ma
         for _ in range(rounds):
             call()
         torch.cuda.synchronize()
-    events = [(e.name, float(e.time_range.elapsed_us())) for e in seen.events() if _on_device(e)]
-    return gather(events, rounds, categories)
+    events = [(e.name, float(e.time_range.start), float(e.time_range.end)) for e in seen.events() if _on_device(e)]
+    return gather(advances(events), rounds, categories)
 
 
 def _on_device(event: Any) -> bool:
     return str(getattr(event, "device_type", "")).endswith("CUDA") and not getattr(event, "is_user_annotation", False)
+
+
+def advances(events: Iterable[tuple[str, float, float]]) -> list[tuple[str, float]]:
+    """Events (name, start, end) as (name, time by which each lets the device advance), in the order of their ends.
+
+    A kernel that begins early waits for the one ahead of it: what passes until that one has ended is not its own time, and the times of
+    all add up to those of the device.
+    """
+    found, ended = [], float("-inf")
+    on_device = [event for event in events if not HOST_TRANSFER.search(event[0])]
+    for name, start, end in sorted(on_device, key=lambda event: (event[2], event[1])):
+        found.append((name, max(end - max(start, ended), 0.0)))
+        ended = max(ended, end)
+    return found
 
 
 def gather(events: Iterable[tuple[str, float]], rounds: int, categories: Mapping[str, str] | None = None) -> list[Launches]:

@@ -175,7 +175,7 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         chain_us=_chain_us(work, device), further_launch_us=max(work.launches - 1, 0) * device.graph_launch_us,
         overlap_power=_overlap_power(work, device),
         start_overlap_us=figures.start_overlap_us if work.follows_another else 0.0, ending_us=_ending_us(work.endings, device),
-        starts_early=work.starts_early, time_factor=work.time_factor)
+        starts_early=work.starts_early and not work.fetches_early, time_factor=work.time_factor)
 
 
 def _overlap_power(work: Work, device: DeviceSpec) -> float:
@@ -231,6 +231,8 @@ def _global_us(work: Work, share: float, device: DeviceSpec) -> float:
     if work.waves is not None:
         return work.traffic_factor * _waves_us(work.waves, streamed_us(work.global_bytes, device), device)
     us = resident_us(work.global_bytes, device) if work.resident else transfer_us(work.global_bytes, device)
+    if work.starts_early and work.fetches_early:  # the latency of the first bytes passes ahead, in place of the launch
+        us = min(us, streamed_us(work.global_bytes, device))
     launch, loads = work.grid, work.loads
     if launch is None:
         return work.traffic_factor * us
@@ -301,14 +303,17 @@ def _l2_us(work: Work, share: float, device: DeviceSpec) -> float:
 
 
 def _chain_us(work: Work, device: DeviceSpec) -> float:
-    """Time of the iterations of a multiprocessor's blocks, one after the other. Units: microseconds.
+    """Time of the iterations of a multiprocessor's blocks, one after the other; of rounds of blocks, where a thread's cycles are known.
 
     An iteration of all concurrent blocks takes the time of their bytes at the multiprocessor's own rate, or the latency that the other
-    blocks' bytes do not hide, whichever is longer. The fullest multiprocessor has more blocks than the mean.
+    blocks' bytes do not hide, whichever is longer. The fullest multiprocessor has more blocks than the mean. Units: microseconds.
     """
     launch, loads = work.grid, work.loads
-    if launch is None or loads is None:
+    if launch is None:
         return 0.0
+    if loads is None:
+        rounds = ceil(launch.num_blocks / (resident_blocks(launch, device) * device.num_multiprocessors))
+        return rounds * work.thread_cycles / clock_hz(device) * 1e6 if work.thread_cycles and device.kind == "cuda" else 0.0
     each = -(-launch.num_blocks // device.num_multiprocessors)
     together = min(loads.resident_blocks, each)
     iterations = each * loads.iterations / together

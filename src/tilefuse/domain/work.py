@@ -196,8 +196,10 @@ class Work:
     resident          L2 holds the boundary values when the kernel begins, as those of a kernel that ran on them just before
     follows_another   a kernel before it ends while this one starts, as in a graph of several kernels
     starts_early      its blocks stand ready when the kernel ahead of it ends: its launch passes meanwhile
+    fetches_early     and have asked for their first bytes by then, as many as `flight_bytes` says
     item_operations   operations of one thread between the loads and the stores of its elements, one after another
     exchange          waits of threads that exchange results of reductions
+    thread_cycles     cycles of a thread's loads and of the operations on them, one after another; threads of other blocks go on meanwhile
 
     Units: bytes; microseconds; picojoules.
     """
@@ -227,8 +229,10 @@ class Work:
     resident: bool = False
     follows_another: bool = False
     starts_early: bool = False
+    fetches_early: bool = False
     item_operations: float = 0.0
     exchange: StageWork = StageWork()
+    thread_cycles: float = 0.0
 
     def operations_on(self, unit: str) -> int:
         """Operations on one unit."""
@@ -255,4 +259,5 @@ def summed(parts: Iterable[Work]) -> Work:
                 energy_pj=sum(w.energy_pj for w in works), endings=tuple(e for w in works for e in w.endings),
                 blocks=tuple(b for w in works for b in w.blocks), item_operations=max((w.item_operations for w in works), default=0.0),
                 exchange=max((w.exchange for w in works), key=lambda stage: stage.alone_cycles, default=StageWork()),
+                thread_cycles=max((w.thread_cycles for w in works), default=0.0),
                 **{name: sum(getattr(w, name) for w in works) for name in COUNTS})

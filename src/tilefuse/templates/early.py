@@ -6,17 +6,17 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.starts import StartFigures
 from tilefuse.target.launch import Launch
-from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.template import Overlaps
 
 
-def starts_early(program: TileProgram, device: DeviceSpec, calls_library: bool = False) -> bool:
+def starts_early(overlaps: Overlaps, program: TileProgram, device: DeviceSpec, calls_library: bool = False) -> bool:
     """Whether the kernel begins before the one ahead of it ends.
 
-    calls_library: the program around it has calls of the library, which divide shared memory and cache in another way.
+    overlaps: of the program's choice. calls_library: the program around it has calls of the library, which divide shared memory and cache
+    in another way.
     """
     if not device.starts_early:
         return False
-    overlaps = kernel_template(program.choice).overlaps(program.choice)
     if overlaps.one_wave and early_start_us(program.bytes_moved, device) > 0.0:
         return True
     if overlaps.waits_itself and not calls_library:

@@ -31,12 +31,13 @@ Price = tuple[float, float]
 
 @dataclass(frozen=True)
 class WalkedPattern:
-    """A pattern over one iteration domain. layouts: strides of its own values that are not dense row-major."""
+    """A pattern over one iteration domain. layouts: strides of its own values that are not dense row-major. is_part: of a packed kernel."""
 
     graph: Graph
     layouts: Layouts
     device: DeviceSpec
     domain: Domain
+    is_part: bool = False
 
     @cached_property
     def accesses(self) -> list[Access]:
@@ -175,7 +176,8 @@ class Request:
     def walked(self) -> WalkedPattern | Rejected:
         """The pattern over one iteration domain, or why it has none. Products with vectors are sums there."""
         graph = in_precision(with_sums(self.graph), self.eager_rounding) if self.has_products else self.graph
-        return walked_pattern(graph, self.layouts, self.device)
+        pattern = walked_pattern(graph, self.layouts, self.device)
+        return replace(pattern, is_part=True) if self.is_part and isinstance(pattern, WalkedPattern) else pattern
 
     def for_part(self, part: Graph) -> Request:
         """The request for one part of a packed kernel."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.launches import facts_of, gather, kind_of, launches_of
+from benchmarks.launches import advances, facts_of, gather, kind_of, launches_of
 
 
 @pytest.mark.parametrize(("name", "kind"), [
@@ -45,6 +45,14 @@ def test_events_of_several_calls_become_launches_of_one() -> None:
     assert facts["launched_copies"] == 1
     assert facts["kernel_us"] == pytest.approx(12.0)
     assert facts["memory_share"] == pytest.approx(0.25)
+
+
+def test_a_kernel_that_begins_early_counts_from_the_end_of_the_one_ahead() -> None:
+    """Its wait is not its own time; the times of all add up to what the device took, gaps and transfers from the host left out."""
+    events = [("c", 12.0, 15.0), ("a", 0.0, 10.0), ("b", 2.0, 11.0), ("short", 3.0, 9.0), ("Memcpy HtoD (Pageable -> Device)", 0.0, 50.0)]
+    assert advances(events) == [("short", 6.0), ("a", 1.0), ("b", 1.0), ("c", 3.0)]
+    assert advances([("a", 0.0, 10.0), ("b", 2.0, 11.0), ("c", 12.0, 15.0)]) == [("a", 10.0), ("b", 1.0), ("c", 3.0)]
+    assert advances([]) == []
 
 
 def test_a_host_has_no_kernels_to_count() -> None:

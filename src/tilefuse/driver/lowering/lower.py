@@ -124,7 +124,8 @@ class _Lowering:
         return frozenset(here for here, there in kernel.binding if there in unwritten)
 
     def _starts_early(self, program: TileProgram) -> bool:
-        return self.options.early_start != "off" and starts_early(program, self.device, self.calls_library)
+        return self.options.early_start != "off" and starts_early(self._overlaps(program), program, self.device,
+                                                                               self.calls_library)
 
     @staticmethod
     def _overlaps(program: TileProgram) -> Overlaps:

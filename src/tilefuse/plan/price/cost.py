@@ -76,8 +76,9 @@ class AnalyticCost:
 
     def work(self, program: TileProgram) -> Work:
         """The kernel's work, and whether its launch passes while the kernel ahead ends. Source: its template; `templates/early.py`."""
-        work = kernel_template(program.choice).work(program, self.device)
-        return replace(work, starts_early=True) if starts_early(program, self.device) else work
+        template = kernel_template(program.choice)
+        work = template.work(program, self.device)
+        return replace(work, starts_early=True) if starts_early(template.overlaps(program.choice), program, self.device) else work
 
     def figures(self, program: TileProgram) -> tuple[Figure, ...]:
         """The parts as numbers with unit and origin, for `explain`. Source: each figure's own `origin`."""

@@ -20,6 +20,7 @@ from tilefuse.templates.columns.notation import ColumnsNotation
 from tilefuse.templates.columns.packing import column_thread_loss, columns_with_threads
 from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import between_columns, num_tiles
+from tilefuse.templates.columns.waits import result_operations, walk_cycles
 from tilefuse.templates.exchanges import exchange_by_halves
 from tilefuse.templates.explained import LevelTile, extents_of, length_of
 from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with_sectors
@@ -37,9 +38,10 @@ class ColumnsTemplate(WalkTemplate[Columns]):
     notation = ColumnsNotation()
 
     def work(self, program: TileProgram, device: DeviceSpec) -> Work:
-        """As of every walk, and the exchange of the threads of a column."""
-        choice = self.choice_of(program)
-        return replace(super().work(program, device), exchange=exchange_by_halves(program.domain, choice.threads_y, device.fitted.stitch))
+        """As of every walk, and the chain of a thread: stages, exchanges between the threads of a column, results."""
+        choice, domain = self.choice_of(program), program.domain
+        return replace(super().work(program, device), exchange=exchange_by_halves(domain, choice.threads_y, device.fitted.stitch),
+                       thread_cycles=walk_cycles(domain, choice, device), item_operations=result_operations(domain, choice))
 
     def walk_traffic(self, choice: Columns, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
         """Each tile of columns reads what all columns share again."""

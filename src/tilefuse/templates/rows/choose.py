@@ -14,7 +14,6 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed, read_by
 from tilefuse.templates.rows.pipelined import choose_pipelined, from_queue, through_shared_memory
 from tilefuse.templates.rows.shape import RowShape
-from tilefuse.templates.rows.shared.prepared import prepared_values
 from tilefuse.templates.rows.shared.queue import shared_queue
 from tilefuse.templates.rows.starts import widest_run
 
@@ -23,8 +22,8 @@ POSITIONS = ("argmax", "argmin")
 
 
 def choose_shared(domain: Domain, device: DeviceSpec, touched: list[Access]) -> Rows | None:
-    """Rows in queues, beside vectors that a block prepares for all of them; None where there are none, or on the host."""
-    if device.kind == "host" or not prepared_values(domain).vectors:
+    """Rows in queues, beside vectors that all of them share; None where there are none, or on the host."""
+    if device.kind == "host" or domain.has_scan or domain.num_kept == 1:
         return None
     rows_order, row_order = _orders(domain, touched)
     last = tuple(a for a in row_order if domain.extents[a] > 1)[-1:]

@@ -15,6 +15,7 @@ from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.walks import TrafficFigures
 from tilefuse.target.launch import Launch
+from tilefuse.templates.early import starts_early
 from tilefuse.templates.exchanges import exchange_by_lanes
 from tilefuse.templates.explained import LevelTile, extents_of, length_of
 from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with_sectors
@@ -42,17 +43,19 @@ class RowsTemplate(WalkTemplate[Rows]):
     notation = RowsNotation()
 
     def work(self, program: TileProgram, device: DeviceSpec) -> Work:
-        """The walk's work, and the exchange of a row's threads where no other row hides it. Of rows beside a prepared vector all bytes of
-        the queue are in flight, and each row reads the vector."""
+        """The walk's work, and the exchange of a row's threads where no other row hides it. Of rows beside a shared vector all bytes of the
+        queue are in flight, the first of them before the kernel ahead has ended; the vector comes behind that, and each row reads it where
+        it was prepared."""
         work, choice, domain = super().work(program, device), self.choice_of(program), program.domain
-        prepared = prepared_values(domain).vectors if choice.slots else ()
-        if not choice.groups:
-            work = replace(work, exchange=exchange_by_lanes(domain, choice.threads, device.fitted.stitch))
-        if not prepared:
+        fitted = device.fitted.stitch
+        if not choice.groups or waits_once(choice):
+            work = replace(work, exchange=exchange_by_lanes(domain, choice.threads, fitted))
+        if not waits_once(choice):
             return work
         queued = sum(t.dtype.itemsize for t in fetched_touches(domain))
-        vectors = sum(v.node.type.dtype.itemsize for v in prepared)
-        return replace(work, flight_bytes=choice.slots * choice.rows * domain.num_reduced * queued,
+        vectors = sum(v.node.type.dtype.itemsize for v in prepared_values(domain).vectors)
+        return replace(work, flight_bytes=choice.slots * choice.rows * domain.num_reduced * queued, fetches_early=True,
+                       exchange=replace(work.exchange, wait_cycles=work.exchange.wait_cycles + fitted.global_cycles),
                        shared_bytes=work.shared_bytes + domain.num_kept * domain.num_reduced * vectors)
 
     def walk_traffic(self, choice: Rows, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
@@ -115,10 +118,16 @@ class RowsTemplate(WalkTemplate[Rows]):
             return choose_carried(domain, device, pattern.accesses)
         if pattern.sums_columns:
             return Rejected(Reason.OTHER_TEMPLATE, "kept axes run along memory")
-        choice, queued = choose_rows(domain, device, pattern.accesses), choose_shared(domain, device, pattern.accesses)
+        choice = choose_rows(domain, device, pattern.accesses)
+        queued = None if pattern.is_part else choose_shared(domain, device, pattern.accesses)
         if queued is None or isinstance(choice, Rejected):
             return choice if queued is None else queued
-        return min((choice, queued), key=lambda c: price_work(self.work(self._program(pattern, c, domain), device), device).us)
+        return min((choice, queued), key=lambda c: self._price_us(self._program(pattern, c, domain), device))
+
+    def _price_us(self, program: TileProgram, device: DeviceSpec) -> float:
+        """Time of the kernel as one of many. Units: microseconds. Source: `domain/roofline.py`."""
+        early = starts_early(self.overlaps(self.choice_of(program)), program, device)
+        return price_work(replace(self.work(program, device), starts_early=early), device).us
 
     def launch(self, choice: Rows, domain: Domain) -> Launch:
         """Blocks (or clusters) for all rows, or as many as walk them in turns."""

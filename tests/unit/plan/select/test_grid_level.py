@@ -21,6 +21,7 @@ from tilefuse.plan.price.measure import Timing
 from tilefuse.plan.text.text import print_plan
 from tilefuse.runtime.stores.measurements import Journal
 from tilefuse.target.device import H200, DeviceSpec
+from tilefuse.templates.registry import kernel_template
 
 FREE = replace(H200, fitted=replace(H200.fitted, tasks=replace(H200.fitted.tasks, wait_us=0.0, task_us=0.0)))
 # Waits that cost nothing, and launches that do not pass while the kernel ahead ends.
@@ -96,11 +97,33 @@ def test_blocks_that_must_fit_a_multiprocessor() -> None:
     assert two.plan.kernels[0].program.launch.num_blocks > one.plan.kernels[0].program.launch.num_blocks
 
 
+class Scatters(torch.nn.Module):
+    """Rows added up at indices, twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("places", torch.tensor([3, 1, 3]))
+        self.register_buffer("first", torch.randn(4, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Shapes: x: [1, 64] -> [4, 64]"""
+        once = self.first.index_add(0, self.places, x.expand(3, 64))
+        return self.first.index_add(0, self.places, once[:3])
+
+
 def test_kernels_that_are_no_tasks_say_why() -> None:
     """Where none of them can be a task, no run of kernels is there to say it of: the reason was lost."""
+    plan = planned(grid_level="always", model=Scatters())
+    assert "tasks" not in generators(plan) and len(plan.kernels) > 1
+    assert sum("is a scatter" in r for r in reasons(plan)) == len(plan.kernels) - 1
+
+
+def test_rows_of_persistent_blocks_become_tasks_by_other_blocks() -> None:
+    """Products of one row fetch their weights in persistent blocks, which fill the device; as tasks their blocks end with their rows."""
     plan = planned(grid_level="always", model=NormedChain(3, 1024), width=1024)
-    assert "tasks" not in generators(plan)
-    assert sum("persistent grid" in r for r in reasons(plan)) == len(plan.kernels) - 1
+    alone = planned(model=NormedChain(3, 1024), width=1024)
+    assert any(kernel_template(k.program.choice).part_refusal(k.program) is not None for k in alone.kernels)
+    assert generators(plan) == ["tasks"]
 
 
 def test_a_written_plan_has_no_tasks() -> None:

@@ -1,9 +1,11 @@
 """Rows that are multiplied by a vector that all of them share: persistent blocks of several rows, whose first rows set out early.
 
     block:  rows -> slots | norm of the shared vector, once -> shared memory | each warp: its row from its slot, times the vector
+            rows -> slots | the shared vector -> registers                   | the same
 """
 from __future__ import annotations
 
+from tilefuse.domain.stages import is_multi_stage, writes_rows
 from tilefuse.templates.rows.legality import queue_refusal
 from tilefuse.templates.rows.modes import RowQueue, Rows
 from tilefuse.templates.rows.pipelined import fetches_wide
@@ -12,10 +14,12 @@ from tilefuse.templates.rows.shared.prepared import prepared_values
 
 
 def shared_queue(row: RowShape) -> Rows | None:
-    """Rows in queues of teams, beside vectors that a block prepares for all of them; None where nothing is prepared, or no slot fits."""
+    """Rows in queues of teams, beside vectors that all rows share; None where there are none, or no slot fits."""
     domain, device, fitted = row.domain, row.device, row.fitted.shared
     prepared = prepared_values(domain).vectors
-    if not prepared or not fetches_wide(domain, device, row.vector) or domain.num_reduced % row.vector:
+    if not prepared and not multiplies_shared(row):
+        return None
+    if not fetches_wide(domain, device, row.vector) or domain.num_reduced % row.vector:
         return None
     if row.vectors < fitted.row_threads:
         return None
@@ -33,3 +37,9 @@ def shared_queue(row: RowShape) -> Rows | None:
             best = row.kernel(threads, -(-row.vectors // threads), RowQueue(groups, slots), rows=rows)
         threads *= 2
     return best
+
+
+def multiplies_shared(row: RowShape) -> bool:
+    """Whether rows meet a vector that all of them share, once, and leave one value each: a product of a matrix and a vector."""
+    domain = row.domain
+    return bool(row.columns) and not is_multi_stage(domain) and not writes_rows(domain) and not any(i.carried for i in domain.instances)
