@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -69,6 +70,14 @@ def _model_graphs(name: str) -> list[Imported]:
     return captured_graphs(run, inputs, mode == "training")
 
 
+def backward_at_once() -> AbstractContextManager[None]:
+    """Torch hands over the backward graph together with the forward graph, and not when a gradient is first asked for."""
+    import torch._functorch.config as settings
+
+    at_once: AbstractContextManager[None] = settings.patch(force_non_lazy_backward_lowering=True)
+    return at_once
+
+
 def captured_graphs(run: Callable[..., Any], inputs: Sequence[torch.Tensor], is_training: bool = False) -> list[Imported]:
     """Graphs that torch.compile hands over for a call of `run`: forward, and backward in training. Nothing of the last one runs."""
     from torch._dynamo.backends.common import aot_autograd
@@ -90,7 +99,7 @@ def captured_graphs(run: Callable[..., Any], inputs: Sequence[torch.Tensor], is_
     backend = aot_autograd(fw_compiler=keep(not is_training), bw_compiler=keep(True), inference_compiler=keep(True),
                            decompositions=decompositions(), keep_inference_input_mutations=True)
     try:
-        with torch.set_grad_enabled(is_training):
+        with torch.set_grad_enabled(is_training), backward_at_once():
             torch.compile(run, backend=backend, dynamic=False, fullgraph=True)(*inputs)
     except Exception as error:  # torch wraps what its compilers raise
         if not captured or "_Captured" not in f"{error!r}{error.__cause__!r}":
