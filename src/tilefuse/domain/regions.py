@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from tilefuse.base.memo import remembered
 from tilefuse.ir.affine import Affine, Extents, Term, axes_of, axis, bounds, from_terms, number, simplify, substitute
@@ -57,16 +58,55 @@ def local_name(name: str) -> str:
     return f"{name}.in"
 
 
+class Subscript(NamedTuple):
+    """A subscript of a read into a dimension of `full` elements, with the facts that are the same for all tiles.
+
+    axis: the axis that it is, if it is a single one. fixed: its span, if it is a constant. whole: the span of the whole dimension.
+    """
+
+    of: Affine
+    full: int
+    axis: str | None
+    fixed: Span | None
+    whole: Span
+
+
+def subscripts_of(index: tuple[Affine, ...], shape: tuple[int, ...]) -> tuple[Subscript, ...]:
+    """The subscripts of one read of a value of `shape`."""
+    return tuple([Subscript(e, full, _single_axis(e), None if e.terms else _clipped(Span(e, 1), {}, full), _whole_span(full))
+                  for e, full in zip(index, shape, strict=True)])
+
+
+def _single_axis(e: Affine) -> str | None:
+    if len(e.terms) != 1 or e.const:
+        return None
+    atom, factor = e.terms[0]
+    return atom if isinstance(atom, str) and factor == 1 else None
+
+
 def region_of(index: tuple[Affine, ...], spans: Mapping[str, Span], shape: tuple[int, ...], grid: Extents) -> Region:
-    """The region of a value of `shape` that subscripts access while every axis runs over its span.
+    """`region_at` of the subscripts of one read of a value of `shape`."""
+    return region_at(subscripts_of(index, shape), spans, grid)
+
+
+def region_at(subscripts: tuple[Subscript, ...], spans: Mapping[str, Span], grid: Extents) -> Region:
+    """The region of a value that subscripts access while every axis runs over its span.
 
     grid: extents of the grid's axes. A subscript that is no sum of grid axes, local axes and a constant gives the whole dimension.
     """
     region: list[Span] = []
-    for e, full in zip(index, shape, strict=True):
-        plain = _plain(e, spans) or _linear(e, spans, grid)
-        if plain is not None:
-            region.append(_clipped(plain, grid, full))
+    for e, full, name, fixed, whole_span in subscripts:
+        if fixed is not None:
+            region.append(fixed)
+            continue
+        # Most subscripts are a single axis whose span begins at a sum of axes.
+        span = None if name is None else spans.get(name)
+        if span is not None and span.offset.is_linear:
+            region.append(whole_span if span.extent >= full else _clipped(span, grid, full))
+            continue
+        linear = _linear(e, spans, grid)
+        if linear is not None:
+            region.append(_clipped(linear, grid, full))
             continue
         axes = e.axes()
         region.append(_divided(e, tuple([pair for pair in spans.items() if pair[0] in axes]), full, tuple(grid.items())))
@@ -79,16 +119,6 @@ def _divided(e: Affine, spans: tuple[tuple[str, Span], ...], full: int, grid: tu
     by_axis = {a: s.offset + axis(local_name(a)) for a, s in spans}
     extents = dict(grid) | {local_name(a): s.extent for a, s in spans}
     return _span(substitute(e, by_axis, extents), dict(grid), extents, full)
-
-
-def _plain(e: Affine, spans: Mapping[str, Span]) -> Span | None:
-    """Span of a subscript that is a constant or a single axis whose span begins at a sum of axes, as most are; None for others."""
-    if not e.terms:
-        return Span(e, 1)
-    if len(e.terms) > 1 or e.const or e.terms[0][1] != 1:
-        return None
-    span = spans.get(e.terms[0][0]) if isinstance(e.terms[0][0], str) else None
-    return span if span is not None and span.offset.is_linear else None
 
 
 def _linear(e: Affine, spans: Mapping[str, Span], grid: Extents) -> Span | None:
@@ -130,9 +160,14 @@ def _clipped(span: Span, grid: Extents, full: int) -> Span:
     if extent >= full:
         return _whole_span(full)
     if offset.is_const:
+        if offset.const >= 0 and offset.const + extent <= full:
+            return span
         low, high = max(offset.const, 0), min(offset.const + extent, full)
         return Span(number(low), max(high - low, 1)) if low < full else Span(number(0), 1)
-    return _whole_span(full) if bounds(offset, grid) is None else span
+    for atom, _ in offset.terms:
+        if atom not in grid and (isinstance(atom, str) or bounds(offset, grid) is None):
+            return _whole_span(full)
+    return span
 
 
 @remembered

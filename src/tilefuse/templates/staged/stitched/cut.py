@@ -27,21 +27,21 @@ from tilefuse.domain.contraction import (
     tile_fma,
     tile_mma,
 )
-from tilefuse.domain.regions import Region, Span, holds, inside, joined, num_elements, region_of
+from tilefuse.domain.regions import Region, Span, Subscript, holds, inside, joined, num_elements, region_at, subscripts_of
 from tilefuse.domain.tile import Level
-from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.affine import axis, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Guard, walk
 from tilefuse.target.fitted.stages import StitchFigures
 from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.staged.stitched.pattern import StitchPattern
-from tilefuse.templates.staged.stitched.plan import Piece, Regions, Stage, StitchPlan, Tiled
+from tilefuse.templates.staged.stitched.plan import Piece, Regions, Stage, StitchPlan, Tiled, ValueRegion
 
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
-    """A kept value on the way of regions from results to operands: what it is, its axes, and (value, subscripts, shape) of its reads."""
+    """A kept value on the way of regions from results to operands: what it is, its axes, and (value, subscripts) of its reads."""
 
     value: str
     kind: str
@@ -49,7 +49,7 @@ class _Stop:
     written: bool
     axes: tuple[str, ...]
     over: Mapping[str, Span]
-    reads: tuple[tuple[str, tuple[Affine, ...], tuple[int, ...]], ...]
+    reads: tuple[tuple[str, tuple[Subscript, ...]], ...]
 
 
 class Stitcher(StitchPattern):
@@ -106,13 +106,13 @@ class Stitcher(StitchPattern):
             if used != extents.keys() and not self.graph.users_by_name[result]:
                 return Rejected(Reason.NEEDS_GRID_SYNC, f"every block would compute all of %{result}, and none needs it")
             requests[result] = [region]
-        pieces: list[Piece] = []
-        reads = self._propagate(requests, extents, pieces)
-        return reads if isinstance(reads, Rejected) else Regions(tuple(grid), tuple(pieces), reads)
+        values: list[ValueRegion] = []
+        reads = self._propagate(requests, extents, values)
+        return reads if isinstance(reads, Rejected) else Regions(tuple(grid), values, reads)
 
     def _linked(self, regions: Regions) -> Tiled | Rejected:
         """Regions with who reads which."""
-        pieces = regions.pieces
+        pieces = tuple([Piece(key, v.value, v.region, v.kind, v.dtype, True, v.written) for key, v in enumerate(regions.values)])
         sources = self._sources(pieces, regions.reads)
         if isinstance(sources, Rejected):
             return sources
@@ -129,24 +129,25 @@ class Stitcher(StitchPattern):
                 for result in self.graph.results]
 
     def _propagate(self, requests: dict[str, list[Region]], extents: dict[str, int],
-                   pieces: list[Piece]) -> list[list[tuple[str, Region]]] | Rejected:
-        """Regions of everything kept, from results to operands: fills `pieces`, gives what each of them reads."""
+                   values: list[ValueRegion]) -> list[list[tuple[str, Region]]] | Rejected:
+        """Regions of everything kept, from results to operands: fills `values`, gives what each of them reads."""
         reads: list[list[tuple[str, Region]]] = []
         for stop in self._stops:
             requested = requests.get(stop.value)
             if not requested:
                 continue
             for number_, region in enumerate(self._merged(requested, stop.kind)):
-                if len(pieces) >= SEARCH.stages.pieces:
+                if len(values) >= SEARCH.stages.pieces:
                     return Rejected(Reason.RECOMPUTATION, f"more than {SEARCH.stages.pieces} tiles a block")
-                pieces.append(Piece(len(pieces), stop.value, region, stop.kind, stop.dtype, True, stop.written and number_ == 0))
-                spans = {**dict(zip(stop.axes, region, strict=True)), **stop.over}
-                reads.append([(value, region_of(index, spans, shape, extents)) for value, index, shape in stop.reads])
+                values.append(ValueRegion(stop.value, region, stop.kind, stop.dtype, stop.written and number_ == 0))
+                spans = dict(zip(stop.axes, region, strict=True))
+                spans.update(stop.over)
+                reads.append([(value, region_at(subscripts, spans, extents)) for value, subscripts in stop.reads])
                 for value, wanted_there in reads[-1]:
                     requests.setdefault(value, []).append(wanted_there)
         for source in self.graph.inputs:
             for region in dict.fromkeys(requests.get(source.name, ())):
-                pieces.append(Piece(len(pieces), source.name, region, "copy", source.type.dtype, True, False))
+                values.append(ValueRegion(source.name, region, "copy", source.type.dtype, False))
                 reads.append([])
         return reads
 
@@ -157,7 +158,7 @@ class Stitcher(StitchPattern):
         for node in reversed(self.graph.nodes):
             if node.name in self.kept:
                 kind = "product" if node.name in self.contractions else node.category if node.category == "reduce" else "map"
-                reads = tuple((value, index, self.graph.type_of(value).shape) for value, index in self.touches(node.name)
+                reads = tuple((value, subscripts_of(index, self.graph.type_of(value).shape)) for value, index in self.touches(node.name)
                               if value in self.inside or kind == "product")
                 stops.append(_Stop(node.name, kind, node.type.dtype, node.name in self.graph.results, self.axes(node.name),
                                    {a: Span(number(0), e) for a, e in self.over(node.name)}, reads))
@@ -181,6 +182,8 @@ class Stitcher(StitchPattern):
 
     def _merged(self, requested: list[Region], kind: str) -> list[Region]:
         """Requested regions as few pieces; products keep regions apart that are read apart."""
+        if len(requested) == 1:
+            return requested
         merged: list[Region] = []
         for region in requested:
             if region in merged:

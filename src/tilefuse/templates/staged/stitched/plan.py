@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 from tilefuse.domain.contraction import Contraction, Tiling
 from tilefuse.domain.regions import Region, local_strides, stored_elements
@@ -127,12 +127,22 @@ class StitchPlan(_Changeable):
         return stage.kind == "copy" and not any(s.offset.terms for k in stage.pieces for s in self.pieces[k].region)
 
 
+class ValueRegion(NamedTuple):
+    """The fields of a piece that bounds need; most tiles of a search come no further. Fields: as of `Piece`."""
+
+    value: str
+    region: Region
+    kind: str
+    dtype: DType
+    written: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """Tile of every value that follows from tiles of the anchor. reads: value and region of each read of each piece."""
+    """Tile of every value that follows from tiles of the anchor. reads: value and region of each read of each of the values' regions."""
 
     grid: tuple[tuple[str, int], ...]
-    pieces: tuple[Piece, ...]
+    values: list[ValueRegion]
     reads: list[list[tuple[str, Region]]]
 
 

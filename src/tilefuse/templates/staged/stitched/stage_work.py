@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilefuse.domain.contraction import product_cycles
-from tilefuse.domain.regions import num_elements
+from tilefuse.domain.regions import Region, num_elements
 from tilefuse.domain.roofline import blocks_at_once
 from tilefuse.domain.work import BlockWork, LeastBlocks, StageWork, Unit
 from tilefuse.target.capabilities import WARP
@@ -187,7 +187,7 @@ def least_cycles(stitcher: Stitcher, regions: Regions, device: DeviceSpec) -> Le
     operands = stitcher.product_operands
     products = loops = copied = once = 0.0
     copies = False
-    for piece in regions.pieces:
+    for piece in regions.values:
         if piece.kind == "copy":
             copies = True
             moved = num_elements(piece.region) * piece.dtype.itemsize / rate
@@ -200,16 +200,16 @@ def least_cycles(stitcher: Stitcher, regions: Regions, device: DeviceSpec) -> Le
         elif piece.kind == "product":
             products += num_elements(piece.region) * stitcher.contractions[piece.value].inner / stitcher.best_rate(piece.value)
         else:
-            loops += _least_of_loop(stitcher, piece, rate)
+            loops += _least_of_loop(stitcher, piece.value, piece.region, rate)
     return LeastCycles(tiles, products, loops, copied, once, copies and not many)
 
 
-def _least_of_loop(stitcher: Stitcher, piece: Piece, rate: float) -> float:
+def _least_of_loop(stitcher: Stitcher, value: str, region: Region, rate: float) -> float:
     """Cycles of a map or reduction: operations and reads of boundary values; its accesses may stay in registers. Units: cycles."""
-    steps = num_elements(piece.region) * stitcher.steps(piece.value)
-    cycles = steps * stitcher.flops(piece.value) / stitcher.fitted.multiply.fma_per_cycle
-    if outside := stitcher.outside_reads(piece.value):
-        extent_of = stitcher.loop_extents(piece.value, piece.region)
+    steps = num_elements(region) * stitcher.steps(value)
+    cycles = steps * stitcher.flops(value) / stitcher.fitted.multiply.fma_per_cycle
+    if outside := stitcher.outside_reads(value):
+        extent_of = stitcher.loop_extents(value, region)
         cycles += sum([min(steps, read.different(extent_of)) * read.itemsize for read in outside]) / rate
     return cycles
 
@@ -248,6 +248,6 @@ def least_of_cut(stitcher: Stitcher, cut: StitchPlan, tiles: LeastCycles, least:
                 longest = max(longest, alone)
             else:
                 busy += num_elements(piece.region) * inner / stitcher.best_rate(piece.value)
-        busy += sum([_least_of_loop(stitcher, cut.pieces[k], rate) for k in stage.pieces if cut.pieces[k].kind != "product"])
+        busy += sum([_least_of_loop(stitcher, p.value, p.region, rate) for k in stage.pieces if (p := cut.pieces[k]).kind != "product"])
         wait += longest + (device.fitted.stitch.stage_cycles if stage.kind == "product" else 0.0)
     return LeastBlocks(least.blocks, least.threads, least.resident, busy, wait, least.once, least.overlap)
