@@ -54,9 +54,9 @@ class Options:
         "auto", "memory layout around convolutions: auto (what is faster on the device), always, never", affects_code=True,
         choices=("auto", "always", "never"))
     winograd: str = option(
-        "off", "convolutions of 3 x 3 windows, one place apart, over transformed tiles: off, auto (where that is predicted faster than the "
-        "library's call), always (wherever their exactness allows it); off by default, because layers are timed and whole models are not",
-        affects_code=True, choices=("off", "auto", "always"))
+        "f32", "convolutions of 3 x 3 windows, one place apart, over transformed tiles: off, f32 (where that is predicted faster than the "
+        "library's call, of f32 convolutions on a GPU that may not use tf32), auto (wherever that is predicted faster), always (wherever "
+        "their exactness allows it)", affects_code=True, choices=("off", "f32", "auto", "always"))
     attention_gradients: str = option(
         "library", "gradients of attention: library (the framework's call), kernels (two of ours, from logarithms of sums, with the "
         "same results in every run; calls that they do not hold stay), auto (kernels where the plan with them is predicted faster)",

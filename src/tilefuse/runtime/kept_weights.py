@@ -70,19 +70,19 @@ def _weight_steps(spec: ProgramSpec, static: frozenset[str], value_by_name: dict
                 stable.update(written)
     returned = {_root(name, value_by_name) for name in spec.results}
     while True:
-        foreign = {r for n, s in enumerate(spec.steps) if n not in steps for r in _written(spec, s, value_by_name)} | returned
-        spoilt = {n for n in steps if foreign.intersection(_written(spec, spec.steps[n], value_by_name))}
-        dropped = {r for n in spoilt for r in _written(spec, spec.steps[n], value_by_name)}
-        spoilt |= {n for n in steps if any(_root(name, value_by_name) in dropped for name in _read(spec, spec.steps[n]))}
+        foreign = {r for n, s in enumerate(spec.steps) if n not in steps for r in _written(spec, s, value_by_name)}
+        spoilt = {n for n in steps if not (foreign | returned).isdisjoint(_written(spec, spec.steps[n], value_by_name))
+                  or any(_root(name, value_by_name) in foreign for name in _read(spec, spec.steps[n]))}
         if not spoilt:
             return steps
         steps -= spoilt
 
 
 def _read(spec: ProgramSpec, step: Step) -> list[str]:
+    """Values that a step reads, those among them that it updates in place."""
     match step:
         case KernelStep():
-            return [n for n, p in zip(step.arguments, spec.kernels[step.kernel].parameters) if n and p.role == "in"]
+            return [n for n, p in zip(step.arguments, spec.kernels[step.kernel].parameters) if n and p.role in ("in", "inout")]
         case LibraryStep():
             return [n for n in step.operands if n]
     return [step.source]

@@ -131,3 +131,20 @@ def test_a_kernel_counts_on_the_one_ahead_only_where_it_still_is() -> None:
     assert split is not None
     assert [split.rest.kernels[s.kernel].launch.early for s in split.rest.steps if isinstance(s, KernelStep)] == [False, True]
     assert [split.weights.kernels[s.kernel].launch.early for s in split.weights.steps if isinstance(s, KernelStep)] == [True, True]
+
+
+def test_values_computed_from_an_update_in_place_are_no_weights() -> None:
+    """t = copy of x, += w; u = 2 t; z = 2 u; and w + c beside: a kernel reads the value that it updates, and all that follows depends on x.
+    Darknet-53 by calls could not be compiled: all layers behind the first were taken for weights."""
+    twice, add, update = (host_kernel(name, text, COUNT, n) for name, text, n in (
+        ("twice", "tf_twice(a[i])", 1), ("add", "a[i] + b[i]", 2), ("update", "a[i]", 1)))
+    out = update.parameters[-1]
+    update = dataclasses.replace(update, parameters=(*update.parameters[:-1], dataclasses.replace(out, role="inout")))
+    values = (value("x", "input", (COUNT,)), value("w", "input", (COUNT,)), value("c", "constant", (COUNT,)),
+              *(value(name, "intermediate", (COUNT,)) for name in "tuvp"), value("z", "result", (COUNT,)), value("y", "result", (COUNT,)))
+    steps = (KernelStep(0, ("x", "t")), KernelStep(2, ("w", "t")), KernelStep(0, ("t", "u")), KernelStep(0, ("u", "v")),
+             KernelStep(0, ("v", "z")), KernelStep(1, ("w", "c", "p")), KernelStep(1, ("x", "p", "y")))
+    made = ProgramSpec("chain", "host", ("x", "w"), ("z", "y"), values, (twice, add, update), steps)
+    split = split_weights(made, ("w",))
+    assert split is not None and split.kept == ("p",) and split.weights.steps == (KernelStep(0, ("w", "c", "p")),)
+    assert len(split.rest.steps) == 6

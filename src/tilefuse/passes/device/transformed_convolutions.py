@@ -40,7 +40,8 @@ SHORT = ("f16", "bf16")
 class TransformConvolutions(ChoosingPass):
     """Compute convolutions of 3 x 3 windows over transformed tiles.
 
-    winograd        "off", "auto" (where that is predicted faster than the library's call), or "always" (wherever it is allowed)
+    winograd        "off", "auto" (where that is predicted faster than the library's call), "f32" (the same for f32 on a GPU without tf32),
+                    or "always" (wherever it is allowed)
     products        precision of products of f32: "default" (high and low parts), "f32" (multiply-adds) or "tf32" (not used for F(4x4))
     channels_last   layouts around convolutions, as of `PackConvolutionWeights`: it decides whether channels or tiles are neighbours
     Exact: no. With u = 2^-24 (2^-11 for tf32 and f16, 2^-8 for bf16), a result is off by at most (C + r) u times
@@ -59,8 +60,8 @@ class TransformConvolutions(ChoosingPass):
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
         """The graph with transforms; `graph` itself where none is asked for, allowed and faster."""
         assert ctx.prices is not None
-        convolutions = [n for n in graph.nodes if n.kind == "library.convolution"]
-        if self.winograd == "off" or not convolutions:
+        convolutions = [n for n in graph.nodes if n.kind == "library.convolution" and self._is_asked_about(n, device)]
+        if not convolutions:
             return graph
         turned = allows_channels_last(graph, device, self.channels_last, ctx.caller.given(graph), ctx.caller.wanted(graph),
                                       ctx.caller.free_values(graph))
@@ -71,6 +72,12 @@ class TransformConvolutions(ChoosingPass):
         taken = [c for c in choices if c.is_taken]
         ctx.count("transformed", len(taken))
         return with_computed_constants(with_transforms(graph, taken), graph, question.at_hand, ctx) if taken else graph
+
+    def _is_asked_about(self, node: Node, device: DeviceSpec) -> bool:
+        """Whether the option leaves a choice for the convolution."""
+        if self.winograd == "f32":
+            return device.kind == "cuda" and node.type.dtype == F32 and node.attribute("precision", "default") == "f32"
+        return self.winograd != "off"
 
 
 @dataclass(frozen=True, slots=True)
