@@ -11,6 +11,7 @@ only partial results. Source of the combination: Milakov and Gimelshein 2018, ar
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import ClassVar
 
 from tilefuse.ir.affine import Affine, axis
@@ -83,7 +84,10 @@ class ReducedRows:
 
 
 def reduced_rows(graph: Graph, product: Node) -> ReducedRows | None:
-    """How the rows of a product are used; None where anything else is."""
+    """How the rows of a product are used; None where anything else is.
+
+    Cost: linear in the nodes that depend on the product.
+    """
     if len(product.type.shape) < 2 or len(product.operands) != 2 or not product.type.dtype.is_float:
         return None
     rows = ReducedRows(product, (), {}, {}, (), product.name in graph.escaping)
@@ -92,11 +96,23 @@ def reduced_rows(graph: Graph, product: Node) -> ReducedRows | None:
     lookups: list[str] = []
     # Values that need a reduction of the rows.
     late: set[str] = set()
-    for node in graph.nodes:
+    waiting: list[int] = []  # places of nodes that read one of these values
+    reached: set[int] = set()
+
+    def reach_users(value: str) -> None:
+        for user in graph.users_by_name[value]:
+            place = graph.position_by_name[user]
+            if place not in reached:
+                reached.add(place)
+                heappush(waiting, place)
+
+    reach_users(product.name)
+    while waiting:
+        node = graph.nodes[heappop(waiting)]
+        reach_users(node.name)
         used = elements.keys() & set(node.reads())
-        if not used and not late.isdisjoint(node.reads()):
-            late.add(node.name)
         if not used:
+            late.add(node.name)
             continue
         body = _over_rows(node, elements, rows.axes)
         if body is not None and node.category == "map" and node.name not in graph.escaping:

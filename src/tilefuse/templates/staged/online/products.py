@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.memo import remembered_for_last
 from tilefuse.domain.contraction import INNER, Contraction, contraction_of
 from tilefuse.ir.affine import NO_EXTENT, Affine, axis, number, row_major_strides, substitute
 from tilefuse.ir.dtype import DTYPES, F32, F64, DType
@@ -112,6 +113,7 @@ class _Parts:
     late: tuple[tuple[str, Expr], ...] = ()
 
 
+@remembered_for_last
 def online_form(graph: Graph) -> OnlineForm | Rejected:
     """The form of a pattern given as a graph of its own, or why it has none.
 
