@@ -13,6 +13,8 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.domain.tile import EdgeLevel, TileProgram
 from tilefuse.ir.graph import Graph, Input, Node, node_inputs
 from tilefuse.ir.layouts import Layouts
+from tilefuse.ir.library.side_by_side import KIND as SIDE_BY_SIDE
+from tilefuse.ir.library.side_by_side import windows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +250,12 @@ class Plan:
     def kernels(self) -> tuple[PlannedKernel, ...]:
         """The kernels, in order of execution."""
         return tuple(s for s in self.steps if isinstance(s, PlannedKernel))
+
+    @property
+    def windows(self) -> tuple[View, ...]:
+        """Values in the memory of others: views, and parts that kernels write where they lie in a value."""
+        parts = (View(w.part, n.name, w.offset, w.strides) for n in self.graph.nodes if n.kind == SIDE_BY_SIDE for w in windows_of(n))
+        return (*self.views, *parts)
 
     @property
     def library_calls(self) -> tuple[LibraryCall, ...]:

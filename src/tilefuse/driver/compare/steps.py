@@ -97,7 +97,7 @@ class _Stepper:
         self.plan, self.program, self.tolerance, self.each = made.plan, program, tolerance, each
         self.inputs = inputs
         self.storage = storage_by_value(made.plan)
-        self.base = {v.value: v.base for v in made.plan.views}
+        self.base = {v.value: v.base for v in made.plan.windows}
         self.value_by_name = {v.name: v for v in program.spec.values}
         self.index = {v.name: n for n, v in enumerate(program.spec.values)}
         # Values written into the memory of a value at the end of its life: the writing kernel uses that value's address.
@@ -266,7 +266,7 @@ def _planned_steps(plan: Plan, program: Program) -> Iterator[PlannedKernel | Lib
 
 def _last_reads(plan: Plan) -> dict[str, int]:
     """For every value the number of the last step of the plan that reads it, directly or through a view."""
-    base = {v.value: v.base for v in plan.views}
+    base = {v.value: v.base for v in plan.windows}
     last_reads: dict[str, int] = {}
     for number, step in enumerate(plan.steps):
         for value in (v for n in nodes_of(step) for v in plan.graph.node_by_name[n].reads()):

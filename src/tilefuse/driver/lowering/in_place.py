@@ -25,7 +25,7 @@ def in_place_updates(plan: Plan) -> dict[str, str]:
     last_read: dict[str, int] = {}
     through_window: set[tuple[str, int]] = set()
     writer: dict[str, int] = {}
-    base = {v.value: v.base for v in plan.views}
+    base = {v.value: v.base for v in plan.windows}
     for number, step in enumerate(plan.steps):
         match step:
             case PlannedKernel():
@@ -68,7 +68,7 @@ def scatter_bases(plan: Plan, taken: Mapping[str, str]) -> dict[str, str]:
     graph = plan.graph
     writer: dict[str, PlannedKernel] = {}
     readers: dict[str, list[str]] = {}
-    fixed = {v.base for v in plan.views} | {v.value for v in plan.views} | set(graph.results) | {v for pair in graph.updates for v in pair}
+    fixed = {name for v in plan.windows for name in (v.base, v.value)} | set(graph.results) | {v for pair in graph.updates for v in pair}
     for step in plan.steps:
         if isinstance(step, LibraryCall):
             fixed.update(step.operands)

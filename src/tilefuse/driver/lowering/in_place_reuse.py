@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from tilefuse.driver.lowering.in_place_walks import Walks
 from tilefuse.ir.layouts import strides_of
+from tilefuse.ir.library.side_by_side import OPERATOR as SIDE_BY_SIDE
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel, outside_reads
 from tilefuse.target.memory import SMALL_TENSOR_BYTES
 
@@ -38,7 +39,7 @@ class _Lifetimes:
     def of(cls, plan: Plan, overwritable: Collection[str] = ()) -> _Lifetimes:
         """The lifetimes of a plan's values."""
         lifetimes = cls(plan, overwritable=frozenset(overwritable))
-        base = {v.value: v.base for v in plan.views}
+        base = {v.value: v.base for v in plan.windows}
         graph = plan.graph
         for number, step in enumerate(plan.steps):
             match step:
@@ -49,8 +50,9 @@ class _Lifetimes:
                 case LibraryCall():
                     names = list(step.operands)
                     lifetimes.written.update((v, number) for _, v in step.results)
-                    if "." in step.operator:
-                        # An operator of torch's or of the user's may return its operand, or the same memory twice. Ours do not.
+                    if "." in step.operator or step.operator == SIDE_BY_SIDE:
+                        # An operator of torch's or of the user's may return its operand, or the same memory twice. Of ours, only parts that
+                        # are written where they lie in a value do.
                         lifetimes.fixed.update(v for _, v in step.results)
                         lifetimes.fixed.update(base.get(v, v) for v in names)
             for name in names:

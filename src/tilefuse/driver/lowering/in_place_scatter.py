@@ -22,7 +22,7 @@ def scatter_updates(plan: Plan) -> dict[str, str]:
     """
     graph = plan.graph
     made_at, readers = _steps_of(plan)
-    viewed = {v.base for v in plan.views} | {v.value for v in plan.views}
+    viewed = {v.base for v in plan.windows} | {v.value for v in plan.windows}
     target_of: dict[str, str] = {}
     for target, value in graph.updates:
         chain = _chain(graph, target, value)

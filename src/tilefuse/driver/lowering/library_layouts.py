@@ -12,7 +12,7 @@ from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Node, Type
 
 # Operators whose results are dense row-major for all strides of the operands. Source: torch documentation, matmul; random_seed is ours.
-DENSE = frozenset({"matmul", "grouped_matmul", "random_seed"})
+DENSE = frozenset({"matmul", "grouped_matmul", "random_seed", "side_by_side"})
 
 
 class LibraryLayouts:

@@ -14,6 +14,7 @@ from tilefuse.driver.lowering.in_place_scatter import scatter_updates
 from tilefuse.driver.lowering.walk_ends import backward_steps
 from tilefuse.ir.graph import Type
 from tilefuse.ir.layouts import strides_of
+from tilefuse.ir.library.side_by_side import OPERATOR as SIDE_BY_SIDE
 from tilefuse.kernel.asynchronous import LetNextStart
 from tilefuse.kernel.early import PrefetchOnly, before_waiting, fetched_early, untimely
 from tilefuse.kernel.ir import Kernel
@@ -60,7 +61,9 @@ class _Lowering:
         self.device = device
         self.options = options
         self.in_place = storage_by_value(plan)
-        self.reused = reused_storage(plan, self.in_place, self._num_bytes, given_up=given_up, overwritable=overwritable)
+        # Parts of a value are written into its memory.
+        parts = {v: r for c in plan.library_calls if c.operator == SIDE_BY_SIDE for v in c.operands for _, r in c.results}
+        self.reused = reused_storage(plan, self.in_place | parts, self._num_bytes, given_up=given_up, overwritable=overwritable)
         inputs = {i.name for i in plan.graph.inputs}
         self.overwritten = tuple(dict.fromkeys(v for v in self.reused.values() if v in inputs))
         self.written_over = self.in_place | {value: over for value, over in self.reused.items() if over in inputs}
@@ -73,7 +76,7 @@ class _Lowering:
         constants = {i.name for i in plan.graph.inputs if i.constant}
         self.constants = self.unwritten & {value for value, base in self.inputs.items() if base in constants}
         self.backwards = backward_steps(plan, device)
-        self.calls_library = any(isinstance(s, LibraryCall) for s in plan.steps)
+        self.calls_library = any(isinstance(s, LibraryCall) and s.operator != SIDE_BY_SIDE for s in plan.steps)
 
     def run(self) -> ProgramSpec:
         """The program of the plan."""
@@ -86,7 +89,7 @@ class _Lowering:
                     before = self.plan.steps[number - 1] if number else None
                     ahead = before if isinstance(before, PlannedKernel) and isinstance(steps[-1], KernelStep) else None
                     steps.append(self._kernel_step(step, steps, ahead, number in self.backwards))
-                case LibraryCall():
+                case LibraryCall(operator=operator) if operator != SIDE_BY_SIDE:
                     steps.append(self._library_step(step))
         steps.extend(CopyStep(value, target) for target, value in graph.updates if self.in_place.get(value) != target)
         inputs = tuple(i.name for i in graph.inputs if not i.constant)
@@ -226,7 +229,7 @@ class _Lowering:
 
         for declared in graph.inputs:
             add(declared.name, "constant" if declared.constant else "input")
-        views = {v.value: v for v in self.plan.views}
+        views = {v.value: v for v in self.plan.windows}
         results = {views[r].base if r in views else r for r in graph.results}
         for last, first in self.reused.items():  # in the order of steps: all values of one memory count as one from the first on
             results.update([first] if last in results else [])
@@ -246,9 +249,10 @@ class _Lowering:
         needed = {v for s in steps if isinstance(s, LibraryStep) for v in s.operands} | set(graph.results)
         needed |= {v for s in steps if isinstance(s, KernelStep) for v in s.arguments}
         needed |= {s.source for s in steps if isinstance(s, CopyStep)}
-        for view in self.plan.views:
+        for view in self.plan.windows:
             if view.value in needed:
                 base = self.in_place.get(view.base, view.base)
+                add(base, "intermediate")
                 window = value_of(view.value, graph.type_of(view.value), view.strides, "view")
                 values[view.value] = replace(window, base=base, offset=view.offset)
         return values
@@ -269,7 +273,7 @@ def started_late(kernel: Kernel, moved_bytes: int, device: DeviceSpec, options: 
 def inputs_by_value(plan: Plan) -> dict[str, str]:
     """The program's inputs and views of them, each with the input whose memory it lies in."""
     inputs = {i.name: i.name for i in plan.graph.inputs}
-    return inputs | {v.value: v.base for v in plan.views if v.base in inputs}
+    return inputs | {v.value: v.base for v in plan.windows if v.base in inputs}
 
 
 def unwritten_inputs(plan: Plan, in_place: Mapping[str, str]) -> frozenset[str]:

@@ -29,7 +29,7 @@ def backward_steps(plan: Plan, device: DeviceSpec) -> frozenset[int]:
     backward: set[int] = set()
     # Large values of earlier walks: the direction of the last walk, and the bytes moved since. Units: bytes.
     walked: dict[str, tuple[int, int]] = {}
-    base_of = {v.value: v.base for v in plan.views}
+    base_of = {v.value: v.base for v in plan.windows}
     for number, step in enumerate(plan.steps):
         if isinstance(step, LibraryCall):
             walked.clear()  # its order of reads and its traffic are unknown

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilefuse.ir.graph import Attribute, Graph, Node
+from tilefuse.ir.library.side_by_side import windows_of
 from tilefuse.ir.scalar import NUMPY_DTYPES
 
 Array = np.ndarray[Any, Any]
@@ -206,6 +207,16 @@ def grouped_matmul(node: Node, operands: list[Array]) -> Array:
         result[first:last] = x[first:last] @ w[group]
         first = int(last)
     return result
+
+
+@meaning
+def side_by_side(node: Node, operands: list[Array]) -> Array:
+    """Parts where they lie in the value (`side_by_side.py`)."""
+    result = np.zeros(prod(node.type.shape), np.result_type(*operands))
+    for window, part in zip(windows_of(node), operands, strict=True):
+        place = np.lib.stride_tricks.as_strided(result[window.offset:], part.shape, [s * result.itemsize for s in window.strides])
+        place[...] = part
+    return result.reshape(node.type.shape)
 
 
 def inner_extent(node: Node, graph: Graph) -> int:

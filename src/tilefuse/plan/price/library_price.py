@@ -11,6 +11,7 @@ from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.library.attention_gradient_call import gradient_call_of
+from tilefuse.ir.library.side_by_side import KIND as SIDE_BY_SIDE
 from tilefuse.passes.facts import NO_LAYOUTS
 from tilefuse.plan.pattern import MEASUREMENT, LibraryCall
 from tilefuse.plan.price.attention import attention_gradient_work, attention_work
@@ -50,6 +51,8 @@ def price_call(call: LibraryCall, graph: Graph, device: DeviceSpec, timed: Mappi
     values = dict.fromkeys((*call.operands, *(v for _, v in call.results)))
     num_bytes = sum(graph.type_of(v).num_bytes for v in values)
     node = graph.node_by_name[call.results[0][1]]
+    if node.kind == SIDE_BY_SIDE:
+        return CallPrice(0, 0.0, PREDICTION, Work(0))
     gradients = gradient_call_of(node, graph)
     attention = attention_work(node, graph, device) if gradients is None else attention_gradient_work(gradients, graph, device)
     is_known = attention is not None or any_contraction_of(node, graph) is not None

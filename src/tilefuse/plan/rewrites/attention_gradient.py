@@ -12,7 +12,7 @@ Sources: Rabe and Staats 2021, arXiv:2112.05682 (recomputation); Dao 2023, arXiv
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilefuse.base.options import Options
@@ -24,8 +24,9 @@ from tilefuse.ir.dtype import BOOL, F32
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.library.attention_gradient_call import AttentionGradientCall, attention_gradient_calls
+from tilefuse.ir.library.side_by_side import side_by_side, windows_of
 from tilefuse.ir.names import free_name
-from tilefuse.ir.scalar import Expr, Index, call, const
+from tilefuse.ir.scalar import Expr, Index, Read, call, const
 from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import PassContext, Pipeline
@@ -33,6 +34,7 @@ from tilefuse.plan.rewrites.gradient_surroundings import surroundings
 from tilefuse.plan.rewrites.renamed import with_names
 from tilefuse.plan.walks import COMPUTED_AGAIN, find_walks
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import ACCESS_BYTES
 
 RESULTS = ("dq", "dk", "dv")
 LOG2_E = math.log2(math.e)
@@ -135,7 +137,30 @@ def with_definitions(graph: Graph, choices: Sequence[GradientChoice]) -> Graph:
         elif choice.call not in placed:
             placed.add(choice.call)
             nodes += placed_gradients(choice, names)
-    return replace(graph, nodes=tuple(nodes))
+    return _put_side_by_side(replace(graph, nodes=tuple(nodes)), of_gradient.keys())
+
+
+def _put_side_by_side(graph: Graph, gradients: Collection[str]) -> Graph:
+    """The graph without concatenations of gradients that calls of the library read, as the gradient of a packed projection: kernels write
+    gradients where they lie in it."""
+    def joined(node: Node) -> Node:
+        parts = node.reads()
+        whole = all(v in gradients and v not in graph.escaping and graph.users_by_name[v] == (node.name,) for v in parts)
+        if not whole or node.name in graph.escaping or not _is_called(node.name, graph):
+            return node
+        whole_parts = side_by_side(node, graph)
+        # Kernels access vectors of any value.
+        aligned = whole_parts is not None and all(w.offset * node.type.dtype.itemsize % ACCESS_BYTES == 0 for w in windows_of(whole_parts))
+        return whole_parts if whole_parts is not None and aligned else node
+
+    nodes = tuple(joined(n) for n in graph.nodes)
+    return replace(graph, nodes=nodes) if any(a is not b for a, b in zip(nodes, graph.nodes, strict=True)) else graph
+
+
+def _is_called(value: str, graph: Graph) -> bool:
+    """Whether a call of the library reads a value, or a view of it."""
+    users = [graph.node_by_name[u] for u in graph.users_by_name[value]]
+    return any(u.category == "library" or isinstance(u.body, Read) and _is_called(u.name, graph) for u in users)
 
 
 def placed_gradients(choice: GradientChoice, names: set[str]) -> list[Node]:

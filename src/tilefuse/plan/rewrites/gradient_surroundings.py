@@ -1,6 +1,7 @@
 """The part of a graph around a call of gradients of attention, which is planned both ways: with the call and with the definition.
 
-    product -> heads apart -> gradients -> side by side -> sums of the bias         between the library's calls before and behind it
+    product -> heads apart -> gradients -> side by side -> sums of the bias         from the library's call before to those behind
+                                                        -> products
 
 The choice changes more than the gradients' own kernels. A kernel holds the product that gives the incoming gradient together with the row
 sums, where the library multiplies faster; operands may need copies; the kernels behind read other layouts.
@@ -17,7 +18,7 @@ from tilefuse.plan.pattern import Pattern
 
 def surroundings(graph: Graph, of: AttentionGradientCall) -> Graph:
     """The call as a graph of its own with the maps before its gradient and the library's call before these, the maps that only move its
-    operands, and the maps and reductions of its results. Cost: linear in these nodes and their users.
+    operands, the maps and reductions of its results, and the calls that read these. Cost: linear in these nodes and their users.
     """
     inside = dict.fromkeys(n for n in of.gradients if n)
     _add_before(inside, graph, (of.gradient,), lambda node: node.category == "map", last="library")
@@ -25,9 +26,10 @@ def surroundings(graph: Graph, of: AttentionGradientCall) -> Graph:
     stack = [n for n in of.gradients if n]
     while stack:
         for user in graph.users_by_name[stack.pop()]:
-            if user not in inside and graph.node_by_name[user].category in ("map", "reduce"):
+            category = graph.node_by_name[user].category
+            if user not in inside and category in ("map", "reduce", "library"):
                 inside[user] = None
-                stack.append(user)
+                stack += [user] if category != "library" else []
     nodes = graph.in_order(_whole_calls(inside, graph))
     names = {n.name for n in nodes}
     written = tuple(n.name for n in nodes if n.name in graph.escaping or not names.issuperset(graph.users_by_name[n.name]))

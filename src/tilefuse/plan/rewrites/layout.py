@@ -17,6 +17,8 @@ from typing import ClassVar
 from tilefuse.ir.affine import Affine, linearise, row_major_strides
 from tilefuse.ir.graph import Graph, Node, library_call_key
 from tilefuse.ir.layouts import IMAGE_RANKS, Layouts, channels_last_strides, has_channels_last, is_channels_last, strides_of
+from tilefuse.ir.library.side_by_side import KIND as SIDE_BY_SIDE
+from tilefuse.ir.library.side_by_side import windows_of
 from tilefuse.ir.scalar import Read, walk
 from tilefuse.passes.device.convolution_layouts import TENSOR_CORE_DTYPES, WEIGHT_OPERAND
 from tilefuse.passes.device.packed_weights import allows_channels_last, is_computed
@@ -66,6 +68,10 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
     layouts: dict[str, tuple[int, ...]] = {v: s for v, s in given.items() if s != row_major_strides(graph.type_of(v).shape)}
     fixed = _fixed(graph, given, wanted, layouts, free) - (free - {v for _, v in graph.updates} - set(given))
     turns = allows_channels_last(graph, device, channels_last, given, wanted, free)
+    for node in graph.nodes:
+        if node.kind == SIDE_BY_SIDE:
+            layouts |= {w.part: w.strides for w in windows_of(node)}
+            fixed |= set(node.operands)
     if turns:
         _pack_weights(graph, fixed, layouts)
     images, pulled = (_images(graph, layouts), _pulled(graph)) if turns else (set(), {})

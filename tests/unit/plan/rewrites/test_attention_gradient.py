@@ -157,9 +157,9 @@ HEADS, LENGTH, DEPTH, BATCH = 4, 128, 64, 32
 WIDTH_OF_ALL, TOKENS = HEADS * DEPTH, BATCH * LENGTH
 
 
-def layer(mask: str = "") -> Graph:
-    """The gradient of a layer's packed projection: the product that gives the incoming gradient, the call, gradients side by side, and the
-    sums for the projection's bias."""
+def layer(returned: bool = False) -> Graph:
+    """The gradient of a layer's packed projection: the product that gives the incoming gradient, the call, gradients side by side, which a
+    product reads or which are `returned`, and the sums for the projection's bias."""
     heads = f"bf16[{BATCH}, {HEADS}, {LENGTH}, {DEPTH}]"
     place = f"[(i // {LENGTH}), ((j // {DEPTH}) % {HEADS}), (i % {LENGTH}), (j % {DEPTH})]"
     call = ('library.aten._scaled_dot_product_cudnn_attention_backward.default (%g, %q, %k, %v, %y, %l) '
@@ -169,14 +169,19 @@ def layer(mask: str = "") -> Graph:
     packed = f"guard(0 <= j < {2 * WIDTH_OF_ALL} ? guard(0 <= j < {WIDTH_OF_ALL} ? %dq{place} : %dk{place}) : %dv{place})"
     inputs = f"%x: bf16[{TOKENS}, {WIDTH_OF_ALL}], %w: bf16[{WIDTH_OF_ALL}, {WIDTH_OF_ALL}], " + ", ".join(f"%{n}: {heads}" for n in "qkvy")
     side = f"bf16[{TOKENS}, {3 * WIDTH_OF_ALL}]"
-    return parse_graph(f"""graph @layer({inputs}, %l: f32[{BATCH}, {HEADS}, {LENGTH}]) -> ({side}, bf16[{3 * WIDTH_OF_ALL}]) {{
+    inputs += f", %back: bf16[{3 * WIDTH_OF_ALL}, {WIDTH_OF_ALL}]"
+    product = (f'  %behind: bf16[{TOKENS}, {WIDTH_OF_ALL}] = library.matmul (%side, %back) '
+               '{precision = "default", transpose_a = false, transpose_b = false}')
+    first = side if returned else f"bf16[{TOKENS}, {WIDTH_OF_ALL}]"
+    return parse_graph(f"""graph @layer({inputs}, %l: f32[{BATCH}, {HEADS}, {LENGTH}]) -> ({first}, bf16[{3 * WIDTH_OF_ALL}]) {{
   %d: bf16[{TOKENS}, {WIDTH_OF_ALL}] = library.matmul (%x, %w) {{precision = "default", transpose_a = false, transpose_b = false}}
   %g: {heads} = map [i, j, k, l] {{ %d[{LENGTH}*i + k, {DEPTH}*j + l] }}
 {calls}
   %side: {side} = map [i, j] {{ {packed} }}
   %sum: f32[{3 * WIDTH_OF_ALL}] = reduce.sum [j] over [i < {TOKENS}] {{ f32(%side[i, j]) }}
   %bias: bf16[{3 * WIDTH_OF_ALL}] = map [i] {{ bf16(%sum[i]) }}
-  return %side, %bias
+{"" if returned else product}
+  return {"%side" if returned else "%behind"}, %bias
 }}""")
 
 
@@ -184,13 +189,21 @@ def layer(mask: str = "") -> Graph:
 IN_ROWS = {name: (LENGTH * row, DEPTH, row, 1) for name, row in (*((n, 3 * WIDTH_OF_ALL) for n in "qkv"), ("y", WIDTH_OF_ALL))}
 
 
-def test_a_layer_has_three_kernels_instead_of_the_call() -> None:
+@pytest.mark.parametrize("returned", [False, True])
+def test_a_layer_has_three_kernels_instead_of_the_call(returned: bool) -> None:
     """The product with the row sums, and two walks, which read and write heads where they lie: nothing is copied, converted or added."""
-    plans = {taken: generate(layer(), constants={}, input_layouts=IN_ROWS, device=H200, options=Options(attention_gradients=taken)).plan
+    graph = layer(returned)
+    plans = {taken: generate(graph, constants={}, input_layouts=IN_ROWS, device=H200, options=Options(attention_gradients=taken)).plan
              for taken in ("library", "kernels", "auto")}
     kernels = {taken: sorted(k.program.template for k in plan.kernels) for taken, plan in plans.items()}
     assert len(kernels["kernels"]) <= len(kernels["library"]) + 3
-    assert kernels["kernels"] == ["columns", "pipelined", "walked_back", "walked_back"] and not plans["kernels"].library_calls
+    assert [t for t in kernels["kernels"] if t in ("columns", "walked_back")] == ["columns", "walked_back", "walked_back"]
+    assert not any("attention" in c.operator for c in plans["kernels"].library_calls)
+    # What a product reads is written where it lies: the kernel of the sums only reads it, and the walks' results are its parts.
+    written = {v for k in plans["kernels"].kernels for v in k.pattern.written}
+    assert ("side" in written) == returned
+    parts = [] if returned else [("dq", 0), ("dk", WIDTH_OF_ALL), ("dv", 2 * WIDTH_OF_ALL)]
+    assert [(w.value, w.offset) for w in plans["kernels"].windows if w.base == "side" and w.value in written] == parts
     # By `auto`, the plans of these nodes are compared, and what it takes is one of them.
     around = next(note for note in plans["auto"].notes if "around them" in note)
     us = dict(zip(("kernels", "library"), map(float, re.findall(r"around them ([0-9.]+) us and ([0-9.]+) us", around)[0]), strict=True))
@@ -202,11 +215,11 @@ def test_a_layer_has_three_kernels_instead_of_the_call() -> None:
 
 
 def test_surroundings_end_at_the_librarys_calls() -> None:
-    """The product before the gradient is inside; its operands, and products behind, are not."""
+    """Products before the gradient and behind it are inside; their operands are not."""
     graph = layer()
     call, = attention_gradient_calls(graph)
     assert [n.name for n in surroundings(graph, call).nodes] == [n.name for n in graph.nodes]
-    assert surroundings(graph, call).results == graph.results
+    assert surroundings(graph, call).results == ("bias", "behind")
     alone = called("flash", rows=128, columns=128, width=64)
     assert [n.name for n in surroundings(alone, attention_gradient_calls(alone)[0]).nodes] == ["d0", "d1", "d2"]
 
