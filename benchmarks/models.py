@@ -85,13 +85,13 @@ def _measure_training(model: nn.Module, architecture: Architecture, inputs: Sequ
     wide = tuple(t.double() if t.dtype.is_floating_point else t for t in inputs[0])
     reference_loss = architecture.loss(*as_tuple(reference_model(*wide)))
     reference = (reference_loss, *torch.autograd.grad(reference_loss, list(reference_model.parameters())))
-    eager_error = _joint_error(gradients(model, inputs[0]), reference)
+    eager_error = joint_error(gradients(model, inputs[0]), reference)
     started = turns.clock()
     with turns.let_go():
         outputs = gradients(compiled, inputs[0])
         wait(device)
         compile_s = turns.clock() - started
-    error = _joint_error(outputs, reference)
+    error = joint_error(outputs, reference)
     del reference, reference_model, outputs
 
     def step(arguments: Tensors) -> torch.Tensor:
@@ -125,7 +125,7 @@ def _backend() -> Callable[..., Any]:
     return torch_backend.backend
 
 
-def _joint_error(outputs: Tensors, reference: Tensors) -> float:
+def joint_error(outputs: Tensors, reference: Tensors) -> float:
     """||out - ref|| / ||ref|| over all gradients together: single ones may be zero in exact arithmetic."""
     difference = sum((o.double() - r.double()).square().sum().item() for o, r in zip(outputs, reference))
     scale = sum(r.double().square().sum().item() for r in reference)

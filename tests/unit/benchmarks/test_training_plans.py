@@ -5,8 +5,10 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.launches import Launches
 from benchmarks.suite_graphs import captured_graphs
 from benchmarks.training_plans import planned_model
+from benchmarks.training_steps import print_differences
 from tilefuse.base.options import Options
 from tilefuse.target.device import H200
 
@@ -30,3 +32,14 @@ def test_plans_of_a_step_by_either_option(library: str) -> None:
     assert layers and not counts["kernels"][call] and all(part.us > 0 for parts in sides.values() for part in parts)
     kernels = {taken: len(parts[1].made.plan.kernels) for taken, parts in sides.items()}
     assert kernels["kernels"] <= kernels["library"] + 3 * layers
+
+
+def test_kernels_that_differ_between_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    """The largest difference first; small ones are left out."""
+    one, two = ({x.name: x for x in launches} for launches in (
+        (Launches("call", 12.0, 900.0, "attention"), Launches("sum", 24.0, 48.0, "memory")),
+        (Launches("walk", 24.0, 540.0, "memory"), Launches("sum", 24.0, 49.0, "memory"))))
+    print_differences(one, two, "library", "kernels")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "kernels beside library: -359.0 us of all kernels"
+    assert [line.split()[-1] for line in lines[1:]] == ["call", "walk"] and "-900.0" in lines[1] and "+540.0" in lines[2]
