@@ -8,6 +8,7 @@ import functools
 from dataclasses import dataclass, replace
 from math import prod
 
+from tilefuse.base.memo import remembered_for_last
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32, I32, DType
@@ -68,6 +69,20 @@ def any_contraction_of(node: Node, graph: Graph) -> Contraction | None:
     """The same, also of grouped products, and of those whose results are wider than their operands, as sums of 8-bit integers are."""
     if node.kind not in ("library.matmul", GROUPED) or len(node.type.shape) < 2:
         return None
+    known = _known_of(graph)
+    entry = known.get(node.name)
+    if entry is None or entry[0] is not node:
+        entry = known[node.name] = node, _found_contraction(node, graph)
+    return entry[1]
+
+
+@remembered_for_last
+def _known_of(_graph: Graph) -> dict[str, tuple[Node, Contraction | None]]:
+    """Contractions of a graph's nodes that were asked for: all templates ask for those of a pattern again and again."""
+    return {}
+
+
+def _found_contraction(node: Node, graph: Graph) -> Contraction | None:
     shapes = tuple(graph.type_of(v).shape for v in node.operands)
     if any(len(s) < 2 or prod(s) == 0 for s in shapes[:2]) or not node.type.num_elements:
         return None

@@ -37,6 +37,7 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
     model = AnalyticCost(device) if device is not None else None
     products = NO_PRODUCTS if device is None else matrix_products(plan.graph, device, plan.layouts)
     calls = [_library(c, plan, device, products) for c in plan.library_calls]
+    apart = None if device is None else _apart(plan, device)
     figures = {} if model is None else {id(p): model.figures(p) for p in plan.programs}
     codes = [spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep)]
     kernels = [_kernel(k, code, figures.get(id(k.program), ()), plan) for k, code in zip(plan.kernels, codes, strict=True)]
@@ -56,7 +57,7 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
         "kernels": kernels,
         "figures": {f.name: {"unit": f.unit, "origin": f.origin} for rows in list(figures.values())[:1] for f in rows},
         "library": calls,
-        "totals": _totals(plan, spec, calls, device),
+        "totals": _totals(plan, spec, calls, apart),
         "views": [{"value": v.value, "base": v.base, "offset": v.offset, "strides": list(v.strides)} for v in plan.views],
         "copies": [{"source": s.source, "target": s.target} for s in spec.steps if not isinstance(s, KernelStep | LibraryStep)],
         "layouts": {value: list(strides) for value, strides in sorted(plan.layouts.items())},
@@ -65,7 +66,7 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
                      for r in plan.rejected],
         "num_rejected": plan.num_rejected,
         "notes": list(plan.notes),
-        "graph": graph_facts(plan.graph, given, _alone_us(plan, device)),
+        "graph": graph_facts(plan.graph, given, {} if apart is None else {**plan.alone_us, **{n: p.us for n, p in apart.items()}}),
         "steps": step_order(spec),
         "memory": memory_facts(spec),
         "machine": {} if device is None else machine_facts(device),
@@ -148,34 +149,26 @@ def _library(call: LibraryCall, plan: Plan, device: DeviceSpec | None, products:
                     "fusible": all(products.fusible(plan.graph.node_by_name[value]) for _, value in call.results)}
 
 
-def _alone_us(plan: Plan, device: DeviceSpec | None) -> dict[str, float]:
-    """Time of each node that a kernel holds, as a kernel or call of its own. Units: microseconds. Source: plan.alone_us, price_call."""
-    if device is None:
-        return {}
+def _apart(plan: Plan, device: DeviceSpec) -> dict[str, CallPrice]:
+    """Prices of calls for the products that kernels hold, as the planner compared them."""
     products = dict.fromkeys(n for k in plan.kernels for n in k.pattern.nodes if is_library(plan.graph.node_by_name[n]))
-    calls = {n: _apart(n, plan, device).us for n in products}
-    return {**plan.alone_us, **calls}
+    return {n: price_call(library_call(plan.graph, Pattern((n,), (n,))), plan.graph, device, plan.timed_calls, plan.layouts)
+            for n in products}
 
 
-def _apart(name: str, plan: Plan, device: DeviceSpec) -> CallPrice:
-    """The price of the call for a product that a kernel holds, as the planner compared it."""
-    return price_call(library_call(plan.graph, Pattern((name,), (name,))), plan.graph, device, plan.timed_calls, plan.layouts)
-
-
-def _totals(plan: Plan, spec: ProgramSpec, calls: Sequence[Mapping[str, Any]], device: DeviceSpec | None) -> dict[str, Any]:
+def _totals(plan: Plan, spec: ProgramSpec, calls: Sequence[Mapping[str, Any]], apart: Mapping[str, CallPrice] | None) -> dict[str, Any]:
     """Bytes and times of everything that the program runs: kernels, library calls, copies; and of one kernel a node.
 
     `num_at_least`: calls without a prediction, of which `library_us` counts the launch and the bytes. Without a device the totals are
     empty.
     """
-    if device is None:
+    if apart is None:
         return {}
     bytes_of = {v.name: ITEMSIZE[v.dtype] * prod(v.shape) for v in spec.values}
     copied = sum(2 * bytes_of[s.target] for s in spec.steps if isinstance(s, CopyStep))
     kernels_us = sum(k.cost.us for k in plan.kernels)
     library_us = sum(c["predicted_us"] for c in calls)
-    products = dict.fromkeys(n for k in plan.kernels for n in k.pattern.nodes if is_library(plan.graph.node_by_name[n]))
-    alone = [_apart(n, plan, device) for n in products]
+    alone = apart.values()
     return {
         "kernels_us": round(kernels_us, 3), "library_us": round(library_us, 3), "num_at_least": sum(c["at_least"] for c in calls),
         "us": round(kernels_us + library_us, 3),

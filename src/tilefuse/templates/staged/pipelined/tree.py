@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilefuse.base.memo import remembered_for_last
 from tilefuse.domain.contraction import COLUMN, INNER, ROW
 from tilefuse.domain.tile import Level
 from tilefuse.templates.explained import LevelTile
@@ -15,6 +16,7 @@ TENSOR_COPIES, TENSOR_CORES = "tensor copies", "tensor cores"
 TILES_AXIS = "tile"
 
 
+@remembered_for_last
 def product_tree(plan: ProductPlan) -> StageTree:
     """The tree of a plan."""
     choice, form = plan.choice, plan.form

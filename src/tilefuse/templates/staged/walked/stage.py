@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tilefuse.base.memo import remembered_for_last
 from tilefuse.domain.contraction import COLUMN
 from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, substitute
 from tilefuse.ir.dtype import DType
@@ -80,6 +81,7 @@ def staged_results(online: OnlineForm, of: WalkOperand, layouts: Layouts, rows: 
     return tuple(staged)
 
 
+@remembered_for_last
 def _staged(online: OnlineForm, of: WalkOperand, layouts: Layouts, name: str, rows: int) -> StagedResult | None:
     """A result as a tensor over the walk's axes; None where no tensor map describes it."""
     kind, width = online.graph.type_of(name), of.sizes[COLUMN]
