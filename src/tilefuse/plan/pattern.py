@@ -14,7 +14,7 @@ from tilefuse.domain.tile import EdgeLevel, TileProgram
 from tilefuse.ir.graph import Graph, Input, Node, node_inputs
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.library.side_by_side import KIND as SIDE_BY_SIDE
-from tilefuse.ir.library.side_by_side import windows_of
+from tilefuse.ir.library.side_by_side import OPERATOR, windows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,11 @@ class LibraryCall:
     operator: str
     operands: tuple[str, ...]
     results: tuple[tuple[int, str], ...]
+
+    @property
+    def runs(self) -> bool:
+        """Whether the program has a step for it. Parts of a value that are written where they lie need none."""
+        return self.operator != OPERATOR
 
 
 @dataclass(frozen=True, slots=True)

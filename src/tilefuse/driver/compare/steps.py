@@ -108,8 +108,13 @@ class _Stepper:
         self.operator = ""
         self.stepped = SteppedRun()
         self.last_read = _last_reads(made.plan)
-        # Number of the plan's step for each step of the program: copies exist only in the program.
-        self.place = {n: n - sum(isinstance(s, CopyStep) for s in program.spec.steps[:n]) for n in range(len(program.spec.steps))}
+        # Number of the plan's step for each step of the program: copies exist only in the program, and the next step's number is theirs.
+        running = [n for n, s in enumerate(made.plan.steps) if _runs(s)]
+        num_copies = 0
+        self.place: dict[int, int] = {}
+        for n, step in enumerate(program.spec.steps):
+            self.place[n] = running[n - num_copies] if n - num_copies < len(running) else len(made.plan.steps)
+            num_copies += isinstance(step, CopyStep)
 
     def run(self, tensors: Sequence[torch.Tensor]) -> SteppedRun:
         """Runs and compares the steps of one call."""
@@ -257,9 +262,13 @@ def nodes_of(step: PlannedKernel | LibraryCall) -> tuple[str, ...]:
     return step.pattern.nodes if isinstance(step, PlannedKernel) else tuple(v for _, v in step.results)
 
 
+def _runs(step: PlannedKernel | LibraryCall) -> bool:
+    return isinstance(step, PlannedKernel) or step.runs
+
+
 def _planned_steps(plan: Plan, program: Program) -> Iterator[PlannedKernel | LibraryCall | None]:
     """The plan's step for each step of the program; None for copies."""
-    steps = iter(plan.steps)
+    steps = (s for s in plan.steps if _runs(s))
     for step in program.spec.steps:
         yield None if isinstance(step, CopyStep) else next(steps)
 

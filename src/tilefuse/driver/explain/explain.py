@@ -36,7 +36,7 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
     """
     model = AnalyticCost(device) if device is not None else None
     products = NO_PRODUCTS if device is None else matrix_products(plan.graph, device, plan.layouts)
-    calls = [_library(c, plan, device, products) for c in plan.library_calls]
+    calls = [_library(c, plan, device, products) for c in plan.library_calls if c.runs]
     apart = None if device is None else _apart(plan, device)
     figures = {} if model is None else {id(p): model.figures(p) for p in plan.programs}
     codes = [spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep)]
@@ -58,7 +58,7 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
         "figures": {f.name: {"unit": f.unit, "origin": f.origin} for rows in list(figures.values())[:1] for f in rows},
         "library": calls,
         "totals": _totals(plan, spec, calls, apart),
-        "views": [{"value": v.value, "base": v.base, "offset": v.offset, "strides": list(v.strides)} for v in plan.views],
+        "views": [{"value": v.value, "base": v.base, "offset": v.offset, "strides": list(v.strides)} for v in plan.windows],
         "copies": [{"source": s.source, "target": s.target} for s in spec.steps if not isinstance(s, KernelStep | LibraryStep)],
         "layouts": {value: list(strides) for value, strides in sorted(plan.layouts.items())},
         "fallbacks": [{"operator": operator, "reason": reason} for operator, reason in fallbacks],

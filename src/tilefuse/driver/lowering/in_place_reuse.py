@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from tilefuse.driver.lowering.in_place_walks import Walks
 from tilefuse.ir.layouts import strides_of
-from tilefuse.ir.library.side_by_side import OPERATOR as SIDE_BY_SIDE
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel, outside_reads
 from tilefuse.target.memory import SMALL_TENSOR_BYTES
 
@@ -50,7 +49,7 @@ class _Lifetimes:
                 case LibraryCall():
                     names = list(step.operands)
                     lifetimes.written.update((v, number) for _, v in step.results)
-                    if "." in step.operator or step.operator == SIDE_BY_SIDE:
+                    if "." in step.operator or not step.runs:
                         # An operator of torch's or of the user's may return its operand, or the same memory twice. Of ours, only parts that
                         # are written where they lie in a value do.
                         lifetimes.fixed.update(v for _, v in step.results)

@@ -14,7 +14,6 @@ from tilefuse.driver.lowering.in_place_scatter import scatter_updates
 from tilefuse.driver.lowering.walk_ends import backward_steps
 from tilefuse.ir.graph import Type
 from tilefuse.ir.layouts import strides_of
-from tilefuse.ir.library.side_by_side import OPERATOR as SIDE_BY_SIDE
 from tilefuse.kernel.asynchronous import LetNextStart
 from tilefuse.kernel.early import PrefetchOnly, before_waiting, fetched_early, untimely
 from tilefuse.kernel.ir import Kernel
@@ -62,7 +61,7 @@ class _Lowering:
         self.options = options
         self.in_place = storage_by_value(plan)
         # Parts of a value are written into its memory.
-        parts = {v: r for c in plan.library_calls if c.operator == SIDE_BY_SIDE for v in c.operands for _, r in c.results}
+        parts = {v: r for c in plan.library_calls if not c.runs for v in c.operands for _, r in c.results}
         self.reused = reused_storage(plan, self.in_place | parts, self._num_bytes, given_up=given_up, overwritable=overwritable)
         inputs = {i.name for i in plan.graph.inputs}
         self.overwritten = tuple(dict.fromkeys(v for v in self.reused.values() if v in inputs))
@@ -76,7 +75,7 @@ class _Lowering:
         constants = {i.name for i in plan.graph.inputs if i.constant}
         self.constants = self.unwritten & {value for value, base in self.inputs.items() if base in constants}
         self.backwards = backward_steps(plan, device)
-        self.calls_library = any(isinstance(s, LibraryCall) and s.operator != SIDE_BY_SIDE for s in plan.steps)
+        self.calls_library = any(isinstance(s, LibraryCall) and s.runs for s in plan.steps)
 
     def run(self) -> ProgramSpec:
         """The program of the plan."""
@@ -89,7 +88,7 @@ class _Lowering:
                     before = self.plan.steps[number - 1] if number else None
                     ahead = before if isinstance(before, PlannedKernel) and isinstance(steps[-1], KernelStep) else None
                     steps.append(self._kernel_step(step, steps, ahead, number in self.backwards))
-                case LibraryCall(operator=operator) if operator != SIDE_BY_SIDE:
+                case LibraryCall() if step.runs:
                     steps.append(self._library_step(step))
         steps.extend(CopyStep(value, target) for target, value in graph.updates if self.in_place.get(value) != target)
         inputs = tuple(i.name for i in graph.inputs if not i.constant)

@@ -56,3 +56,23 @@ def test_an_error_of_a_value_written_where_another_lay_is_found() -> None:
     assert lies_over == {"m": "t"}
     assert found.first is not None and (found.first.number, found.first.kind) == (1, "kernel")
     assert [v.name for v in found.first.own if not v.agrees] == ["m"]
+
+
+def test_parts_of_a_value_have_no_step() -> None:
+    """Kernels write them where they lie in it: the steps behind keep their kernels, and both read the value."""
+    graph = parse_graph("""graph @g(%x: f32[8, 64], %y: f32[8, 64], %w: f32[128, 16]) -> (f32[8, 16], f32[128]) {
+      %a: f32[8, 64] = map [i, j] { exp(%x[i, j]) }
+      %b: f32[8, 64] = map [i, j] { mul(%y[i, j], 2.0:f32) }
+      %s: f32[8, 128] = library.side_by_side (%a, %b) {windows = ((0, (128, 1)), (64, (128, 1)))}
+      %p: f32[8, 16] = library.matmul (%s, %w) {precision = "default", transpose_a = false, transpose_b = false}
+      %c: f32[128] = reduce.sum [j] over [i < 8] { %s[i, j] }
+      return %p, %c
+    }""")
+    options = Options(stitch=False, plan_cache=False)
+    made = generate(graph, constants={}, device=ON_HOST, options=options)
+    generator = torch.Generator().manual_seed(3)
+    tensors = [torch.randn(*i.type.shape, generator=generator) for i in graph.inputs]
+    inputs = {i.name: as_array(t) for i, t in zip(graph.inputs, tensors, strict=True)}
+    found = compare_steps(made, Program(made.spec, {}, "host", options), inputs, tensors)
+    assert found.first is None and {n for s in found.steps for n in s.nodes} == {"a", "b", "p", "c"}
+    assert all(s.own_error < 1e-5 for s in found.steps)
