@@ -61,7 +61,7 @@ class Part:
         plan = self.made.plan
         kernels = (f"{k.program.template} -> {', '.join(str(k.program.graph.type_of(r)) for r in k.program.graph.results)}"[:120]
                    for k in plan.kernels)
-        return Counter((*kernels, *(f"call {c.operator}" for c in plan.library_calls)))
+        return Counter((*kernels, *(f"call {c.operator}" for c in plan.library_calls if c.runs)))
 
 
 def as_on_device(graph: Graph, library: str) -> Graph:
@@ -183,7 +183,7 @@ def main() -> None:
             parts = planned_model(model, device, options, asked.attention)
             for part in parts:
                 plan = part.made.plan
-                counts = f"{len(plan.kernels)} kernels, {len(plan.library_calls)} calls"
+                counts = f"{len(plan.kernels)} kernels, {sum(c.runs for c in plan.library_calls)} calls"
                 print(f"{model} {part.kind:8} {text}: {counts}, {part.us:.0f} us", flush=True)
             if asked.steps:
                 print_steps(parts[-1])
