@@ -130,7 +130,8 @@ def _from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pricer,
 def _ways(options: Options) -> Ways:
     """The scheduler's price functions, with a cache for one graph."""
     tiles: Tiles = {}
-    one = partial(templates.schedule_pattern, eager_rounding=options.eager_rounding, replaces_calls=True)
+    one = partial(templates.schedule_pattern, eager_rounding=options.eager_rounding, replaces_calls=True,
+                  fetches_early=options.early_start == "inputs")
     return Ways(partial(one, tiles=tiles), partial(one, packing=True), partial(one, packing=True, known=templates.Known()), tiles)
 
 

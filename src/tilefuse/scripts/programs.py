@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tilefuse.base.candidate import Rejected
@@ -108,9 +108,11 @@ class ScriptSearch:
                 imported = graph_of_calls(self.graph, numbers)
             except UnsupportedError:
                 return None
+            # Kernels beside routines stand ready at most: blocks that take rows in turns cost more there (`ScriptFigures.persistent_us`).
+            early = "ready" if self.options.early_start == "inputs" else self.options.early_start
             generated = generate(
-                imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=self.device, options=self.options,
-                result_layouts=imported.result_layouts)
+                imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=self.device,
+                options=replace(self.options, early_start=early), result_layouts=imported.result_layouts)
             self._generated[numbers] = generated, imported.graph.results
         plan = self._generated[numbers][0].plan
         predicted_us = sum(template_us(k, self.device) for k in plan.steps if isinstance(k, PlannedKernel))

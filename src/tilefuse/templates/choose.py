@@ -8,6 +8,7 @@ Templates that search among many tiles are asked last: they leave out tiles that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -41,6 +42,15 @@ def choose_program(request: Request) -> TileProgram | Rejected:
             return programs[0] if len(programs) == 1 else min(programs, key=lambda p: _price(p, request.device))
         refusals += refused
     return next((r for r in refusals if r.reason is not Reason.OTHER_TEMPLATE), refusals[0])
+
+
+def as_part(program: TileProgram, device: DeviceSpec) -> TileProgram:
+    """The program; another one of its pattern and template where its own blocks need a launch for themselves, as persistent ones do."""
+    if kernel_template(program.choice).part_refusal(program) is None:
+        return program
+    other = kernel_template(program.choice).propose(Request(program.graph, program.layouts, device, is_part=True))
+    same = isinstance(other, TileProgram) and [n.name for n in other.graph.nodes] == [n.name for n in program.graph.nodes]
+    return replace(other, name=program.name) if isinstance(other, TileProgram) and same else program
 
 
 def _map_of_many_formulas(request: Request) -> Rejected | None:

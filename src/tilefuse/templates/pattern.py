@@ -26,13 +26,14 @@ def pattern_graph(graph: Graph, nodes: Sequence[str]) -> Graph:
 
 def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec,
                      eager_rounding: bool = False, packing: bool = False, known: Known | None = None,
-                     tiles: Tiles | None = None, replaces_calls: bool = False) -> TileProgram | Rejected:
+                     tiles: Tiles | None = None, replaces_calls: bool = False, fetches_early: bool = True) -> TileProgram | Rejected:
     """The tile program of a pattern on a device, or why there is none.
 
     eager_rounding: every value inside is rounded to its own type, also where it never leaves the kernel (see `precision.py`).
     packing: nodes without data dependence on the rest become parts of a packed kernel (see `packed.py`); else one body holds all nodes.
     known: parts of packed kernels scheduled before, for the same device and rounding; tiles: those of stitched kernels.
     replaces_calls: the kernel competes with calls of the library, so templates leave products that the library clearly computes faster.
+    fetches_early: kernels may fetch inputs while the one ahead of them still runs.
     Requires: nodes are maps, gathers, reductions, scans, scatters or matrix products. Layouts give strides of values that are not dense
     row-major.
     """
@@ -40,7 +41,7 @@ def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, devic
     if not inner.results:
         return Rejected(Reason.DOMAIN_MISMATCH, "nothing outside reads the pattern")
     return choose_program(Request(in_precision(inner, eager_rounding), layouts, device, eager_rounding, packing,
-                                  replaces_calls=replaces_calls, choices={} if tiles is None else tiles,
+                                  fetches_early=fetches_early, replaces_calls=replaces_calls, choices={} if tiles is None else tiles,
                                   known=Known() if known is None else known))
 
 

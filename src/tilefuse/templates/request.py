@@ -31,13 +31,16 @@ Price = tuple[float, float]
 
 @dataclass(frozen=True)
 class WalkedPattern:
-    """A pattern over one iteration domain. layouts: strides of its own values that are not dense row-major. is_part: of a packed kernel."""
+    """A pattern over one iteration domain. layouts: strides of its own values that are not dense row-major.
+
+    is_part, fetches_early: as of `Request`."""
 
     graph: Graph
     layouts: Layouts
     device: DeviceSpec
     domain: Domain
     is_part: bool = False
+    fetches_early: bool = True
 
     @cached_property
     def accesses(self) -> list[Access]:
@@ -138,6 +141,7 @@ class Request:
     eager_rounding  every value is rounded to its own type, also where it never leaves the kernel (`domain/precision.py`)
     packing         independent parts of the pattern may become parts of a packed kernel; else one body computes the whole pattern
     is_part         the kernel becomes one part of a packed kernel
+    fetches_early   the kernel may fetch inputs of the program while the one ahead of it still runs (option `early_start`)
     replaces_calls  the kernel competes with calls of the library: a template leaves products that only others hold (`holds_product`)
     choices         choices of patterns that were scheduled before in this search: a template may take one again for a pattern like it
     known           parts of packed kernels that were scheduled before
@@ -151,6 +155,7 @@ class Request:
     eager_rounding: bool = False
     packing: bool = False
     is_part: bool = False
+    fetches_early: bool = True
     replaces_calls: bool = False
     choices: dict[Hashable, Any] = field(default_factory=dict)
     known: Known = field(default_factory=Known)
@@ -177,7 +182,7 @@ class Request:
         """The pattern over one iteration domain, or why it has none. Products with vectors are sums there."""
         graph = in_precision(with_sums(self.graph), self.eager_rounding) if self.has_products else self.graph
         pattern = walked_pattern(graph, self.layouts, self.device)
-        return replace(pattern, is_part=True) if self.is_part and isinstance(pattern, WalkedPattern) else pattern
+        return pattern if isinstance(pattern, Rejected) else replace(pattern, is_part=self.is_part, fetches_early=self.fetches_early)
 
     def for_part(self, part: Graph) -> Request:
         """The request for one part of a packed kernel."""

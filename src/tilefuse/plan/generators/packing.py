@@ -19,6 +19,7 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.plan.generators.candidates import Candidates, is_convex
 from tilefuse.plan.price.price import Priced
+from tilefuse.templates.choose import as_part
 from tilefuse.templates.registry import kernel_template
 
 
@@ -36,7 +37,7 @@ def packing(candidates: Candidates, plan: Sequence[Group]) -> None:
     for number, group in enumerate(plan):
         if group.priced is None:
             continue
-        program = group.priced.program
+        program = as_part(group.priced.program, candidates.device)
         why = kernel_template(program.choice).part_refusal(program)
         if why is None:
             free[number] = group.priced

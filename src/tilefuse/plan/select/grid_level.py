@@ -26,8 +26,8 @@ from tilefuse.plan.price.price import Pricer
 from tilefuse.plan.price.products import library_product_us
 from tilefuse.plan.price.structure import boundary
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.choose import as_part
 from tilefuse.templates.request import is_vector_product
-from tilefuse.templates.tasks.bodies import as_body
 from tilefuse.templates.tasks.build import Piece, Setting, build_tasks, piece_refusal, pieces_of
 from tilefuse.templates.tasks.price import stage_us
 from tilefuse.templates.tasks.record import Window
@@ -147,9 +147,9 @@ class _Joining:
         return _Part(kernel, call or kernel, pieces, us, sum(stage_us(p.program, self.device) for p in pieces))
 
     def _body(self, program: TileProgram) -> TileProgram:
-        """`as_body`, once for each program."""
+        """`as_part`, once for each program."""
         if id(program) not in self.bodies:
-            self.bodies[id(program)] = as_body(program, self.device)
+            self.bodies[id(program)] = as_part(program, self.device)
         return self.bodies[id(program)]
 
     def _join(self, parts: Sequence[_Part]) -> None:

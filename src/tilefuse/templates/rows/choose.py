@@ -21,14 +21,17 @@ from tilefuse.templates.rows.starts import widest_run
 POSITIONS = ("argmax", "argmin")
 
 
-def choose_shared(domain: Domain, device: DeviceSpec, touched: list[Access]) -> Rows | None:
-    """Rows in queues, beside vectors that all of them share; None where there are none, or on the host."""
+def choose_shared(domain: Domain, device: DeviceSpec, touched: list[Access], fetches_early: bool) -> Rows | None:
+    """Rows in queues, beside vectors that all of them share; None where there are none, or on the host.
+
+    fetches_early: whether rows may set out while the kernel ahead still runs. Otherwise vectors must have something to prepare.
+    """
     if device.kind == "host" or domain.has_scan or domain.num_kept == 1:
         return None
     rows_order, row_order = _orders(domain, touched)
     last = tuple(a for a in row_order if domain.extents[a] > 1)[-1:]
     width = widest_vector(touched, last, domain.num_reduced, vector_limit(touched, device))
-    return shared_queue(RowShape.of(domain, device, rows_order, row_order, width, kept_bytes_of(domain, touched)))
+    return shared_queue(RowShape.of(domain, device, rows_order, row_order, width, kept_bytes_of(domain, touched)), fetches_early)
 
 
 def _orders(domain: Domain, touched: list[Access]) -> tuple[tuple[str, ...], tuple[str, ...]]:

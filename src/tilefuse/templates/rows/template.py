@@ -119,7 +119,7 @@ class RowsTemplate(WalkTemplate[Rows]):
         if pattern.sums_columns:
             return Rejected(Reason.OTHER_TEMPLATE, "kept axes run along memory")
         choice = choose_rows(domain, device, pattern.accesses)
-        queued = None if pattern.is_part else choose_shared(domain, device, pattern.accesses)
+        queued = None if pattern.is_part else choose_shared(domain, device, pattern.accesses, pattern.fetches_early)
         if queued is None or isinstance(choice, Rejected):
             return choice if queued is None else queued
         return min((choice, queued), key=lambda c: self._price_us(self._program(pattern, c, domain), device))

@@ -11,9 +11,7 @@ from tilefuse.kernel.pipeline import Pipeline, WarpgroupProduct
 from tilefuse.kernel.tensor_map import TensorCopy, TensorStore
 from tilefuse.kernel.visit import statements
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.choose import choose_program
 from tilefuse.templates.registry import kernel_template
-from tilefuse.templates.request import Request
 
 # Statements that a body cannot have, and why.
 _REFUSED: tuple[tuple[type[Stmt] | tuple[type[Stmt], ...], str], ...] = (
@@ -23,15 +21,6 @@ _REFUSED: tuple[tuple[type[Stmt] | tuple[type[Stmt], ...], str], ...] = (
     ((BulkCopy, BulkWait, Pipeline, WarpgroupProduct, TensorCopy, TensorStore), "its copies arrive at barriers that live with the block"),
     (RoutineCall, "it calls routines whose accesses are not known one by one"),
 )
-
-
-def as_body(program: TileProgram, device: DeviceSpec) -> TileProgram:
-    """The program; another one of its pattern where its own blocks need a launch for themselves, as persistent ones do."""
-    if kernel_template(program.choice).part_refusal(program) is None:
-        return program
-    other = choose_program(Request(program.graph, program.layouts, device, is_part=True))
-    same = isinstance(other, TileProgram) and [n.name for n in other.graph.nodes] == [n.name for n in program.graph.nodes]
-    return replace(other, name=program.name) if isinstance(other, TileProgram) and same else program
 
 
 def body_refusal(program: TileProgram) -> Rejected | None:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import pytest
+
 from tests.unit.plan.proposals import candidates_of, found_by, names
 from tilefuse import templates
 from tilefuse.base.candidate import Reason, Rejected
@@ -18,7 +20,7 @@ from tilefuse.plan.generators.packing import Group, depths, packing, siblings
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.price.products import matrix_products
 from tilefuse.target.device import H200, DeviceSpec
-from tilefuse.templates.rows.modes import Held, Rows
+from tilefuse.templates.rows.modes import Held, RowQueue, Rows
 
 PACKER = partial(templates.schedule_pattern, packing=True)
 
@@ -83,17 +85,30 @@ def test_kernels_that_depend_on_each_other_are_never_packed() -> None:
     assert found_by(made, "packing") == {frozenset("bc"), frozenset("ac")}
 
 
-def test_a_kernel_that_cannot_be_packed_is_left_out_with_its_reason() -> None:
+def test_a_kernel_that_cannot_be_packed_is_left_out_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def scheduler(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
         made = templates.schedule_pattern(graph, nodes, layouts, device)
         clustered = Rows((), (), vector=4, threads=32, rows=1, chunks=1, lanes=1, mode=Held(), cluster=2)
         return replace(made, choice=clustered) if isinstance(made, TileProgram) and nodes == ("u1",) else made
 
+    monkeypatch.setattr("tilefuse.plan.generators.packing.as_part", lambda program, device: program)
     made = candidates_of(steps(3), scheduler, PACKER)
     packing(made, alone(made))
     assert found_by(made, "packing") == {frozenset({"u0", "u2"})}
     assert [(names(made, m), g, why.detail) for m, g, why in made.refused] == [
         (frozenset({"u1"}), "packing", "%u1 needs clusters of 2 blocks")]
+
+
+def test_rows_of_persistent_blocks_are_packed_by_other_blocks() -> None:
+    """Rows times a vector that all of them share set out early in blocks of their own; as parts their blocks end with their rows."""
+    lines = [f"  %y{n}: f32[512] = reduce.sum [i] over [k < 1024] {{ mul(%A{n}[i, k], %x{n}[k]) }}" for n in range(2)]
+    given = ", ".join(f"%A{n}: f32[512, 1024], %x{n}: f32[1024]" for n in range(2))
+    text = "\n".join([f"graph @two({given}) -> (f32[512], f32[512]) {{", *lines, "  return %y0, %y1", "}"])
+    made = candidates_of(parse_graph(text), templates.schedule_pattern, PACKER)
+    groups = alone(made)
+    assert all(g.priced is not None and isinstance(g.priced.program.choice.mode, RowQueue) for g in groups)
+    packing(made, groups)
+    assert found_by(made, "packing") == {frozenset({"y0", "y1"})}
 
 
 def test_products_of_one_value_are_offered_with_what_follows_them() -> None:
