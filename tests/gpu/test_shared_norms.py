@@ -1,4 +1,4 @@
-"""Products of one row whose norm a block prepares once for all its rows, on a device."""
+"""Products of one row: the vector that a block prepares once for all its rows, or reads as it is, on a device."""
 from __future__ import annotations
 
 import numpy as np
@@ -15,12 +15,12 @@ from tilefuse.target.device import H200
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
-PREPARED = {name: Case(name, pattern, {}, H200, wanted) for name, pattern, wanted in BY_HAND if name.startswith("shared-norm")}
+PREPARED = {name: Case(name, pattern, {}, H200, wanted) for name, pattern, wanted in BY_HAND if name.startswith("shared-")}
 
 
 @pytest.mark.parametrize("name", PREPARED)
 def test_rows_read_what_their_block_prepared(name: str) -> None:
-    """Equal from call to call, and within the bounds of rounding."""
+    """Results are equal from call to call, and within the bounds of rounding."""
     case = PREPARED[name]
     program = case.program()
     device, place = present_device()

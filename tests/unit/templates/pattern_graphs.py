@@ -153,6 +153,26 @@ def normed_product_bound(arrays: Arrays, dtype: str) -> np.ndarray:
     return (error + (ROUNDOFF[dtype] * (np.abs(y) + error) if dtype != computed(dtype) else 0))[None] + SMALLEST[dtype]
 
 
+def vector_product(rows: int, length: int, dtype: str = "f32") -> Pattern:
+    """A vector times each row of a matrix, and a residual: all rows share the vector as it is."""
+    acc = computed(dtype)
+    graph = parse_graph(f"""graph @vector_product(%x: {dtype}[1, {length}], %w: {dtype}[{rows}, {length}],
+                                %r: {dtype}[1, {rows}]) -> ({dtype}[1, {rows}]) {{
+      %t: {acc}[1, {rows}] = reduce.sum [i, j] over [k < {length}] {{ mul({wide("%x[0, k]", dtype)}, {wide("%w[j, k]", dtype)}) }}
+      %y: {dtype}[1, {rows}] = map [i, j] {{ {narrow(f'add(%t[0, j], {wide("%r[0, j]", dtype)})', dtype)} }}
+      return %y
+    }}""")
+
+    def bounds(arrays: Arrays) -> list[np.ndarray]:
+        """A sum of n terms has error n u of their magnitudes."""
+        x, w, r = (arrays[n].astype(np.float64) for n in "xwr")
+        unit = ROUNDOFF[computed(dtype)]
+        error = (length + 2) * unit * (np.abs(x[0]) @ np.abs(w).T + np.abs(r[0]))
+        y = x[0] @ w.T + r[0]
+        return [(error + (ROUNDOFF[dtype] * (np.abs(y) + error) if dtype != computed(dtype) else 0))[None] + SMALLEST[dtype]]
+    return Pattern(graph, smooth, bounds)
+
+
 def residual_norm(rows: int, length: int, dtype: str = "f32") -> Pattern:
     """A sum that is a result, and its layer norm. The sum comes out with equal bits."""
     acc = computed(dtype)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.templates.composed_cases import rows
 from tests.unit.templates.host_build import compiler, run
-from tests.unit.templates.pattern_graphs import layer_norm, normed_product, row_sums, softmax
+from tests.unit.templates.pattern_graphs import Pattern, layer_norm, normed_product, row_sums, softmax, vector_product
 from tilefuse.base.options import Options
 from tilefuse.domain.domain import find_domain
 from tilefuse.domain.resolved import Domain
@@ -64,9 +64,13 @@ def test_the_price_chooses_it_for_large_matrices(num_rows: int, length: int, sha
         assert program.choice.mode.slots * program.choice.rows * length * 2 <= H200.shared_bytes_per_multiprocessor
 
 
-def test_settled_rows_set_out_before_the_wait() -> None:
+BOTH = pytest.mark.parametrize("pattern", [normed_product(37, 512, "bf16"), vector_product(37, 512, "bf16")], ids=["prepared", "as it is"])
+
+
+@BOTH
+def test_settled_rows_set_out_before_the_wait(pattern: Pattern) -> None:
     """By bulk copies, which bypass L1; what else the kernel reads comes behind the wait."""
-    program, settled = queued(normed_product(37, 512, "bf16").graph), frozenset({"w"})
+    program, settled = queued(pattern.graph), frozenset({"w"})
     kernel = compose(program, H200, settled)
     assert fetched_early(kernel) == settled and untimely(kernel, settled) == []
     assert any(isinstance(s, BulkCopy) for s in statements(before_waiting(kernel)))
@@ -74,9 +78,10 @@ def test_settled_rows_set_out_before_the_wait() -> None:
     assert before_waiting(compose(program, H200)) == () and before_waiting(compose(program, H200, frozenset({"x"}))) == ()
 
 
-def test_rows_that_the_kernel_ahead_may_write_are_prefetched() -> None:
+@BOTH
+def test_rows_that_the_kernel_ahead_may_write_are_prefetched(pattern: Pattern) -> None:
     """Into L2 alone: the copies stand behind the wait."""
-    program, settled = queued(normed_product(37, 512, "bf16").graph), PrefetchOnly({"w"})
+    program, settled = queued(pattern.graph), PrefetchOnly({"w"})
     kernel = compose(program, H200, settled)
     ahead = list(statements(before_waiting(kernel)))
     assert fetched_early(kernel) == settled and untimely(kernel, settled) == []
@@ -96,9 +101,10 @@ def test_a_program_prefetches_the_rows_of_its_first_kernel() -> None:
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("settled", [frozenset({"w"}), PrefetchOnly({"w"})], ids=["copied", "prefetched"])
 @pytest.mark.parametrize("pending_share", [0.0, 1.0])
-def test_kernels_that_begin_early_compute_their_rows(settled: frozenset[str], pending_share: float, tmp_path: Path) -> None:
+@BOTH
+def test_kernels_that_begin_early_compute_their_rows(pattern: Pattern, settled: frozenset[str], pending_share: float,
+                                                     tmp_path: Path) -> None:
     """No finding of the checking mode, which tests each prefetched address too; the last turn has rows beyond the end."""
-    pattern = normed_product(37, 512, "bf16")
     device = replace(H200, fitted=replace(H200.fitted, traffic=replace(H200.fitted.traffic, pending_l2_share=pending_share)))
     kernel = compose(queued(pattern.graph), device, settled)
     values = pattern.inputs(np.random.default_rng(7))
