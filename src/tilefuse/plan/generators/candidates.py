@@ -44,7 +44,7 @@ class Candidates:
         self.without_schedule: list[int] = []
         self.walks, self.reduced = pricer.products.walks, pricer.products.reduced
         self._alone_us: dict[int, float] = {}
-        self._pricer, self.device = pricer, pricer.device
+        self._pricer, self.as_part = pricer, pricer.as_part
         self._options = options
         self._until = until
         fusible, node_by_name = pricer.products.fusible, units.graph.node_by_name

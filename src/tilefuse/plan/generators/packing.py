@@ -19,7 +19,6 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.plan.generators.candidates import Candidates, is_convex
 from tilefuse.plan.price.price import Priced
-from tilefuse.templates.choose import as_part
 from tilefuse.templates.registry import kernel_template
 
 
@@ -37,7 +36,7 @@ def packing(candidates: Candidates, plan: Sequence[Group]) -> None:
     for number, group in enumerate(plan):
         if group.priced is None:
             continue
-        program = as_part(group.priced.program, candidates.device)
+        program = candidates.as_part(group.priced.program)
         why = kernel_template(program.choice).part_refusal(program)
         if why is None:
             free[number] = group.priced

@@ -22,6 +22,7 @@ from tilefuse.plan.price.known_patterns import Figures, Judgement, Store, judgem
 from tilefuse.plan.price.products import NO_PRODUCTS, Products
 from tilefuse.plan.price.structure import Structures, boundary
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.choose import as_part
 from tilefuse.templates.pattern import pattern_graph
 from tilefuse.templates.registry import template_named
 from tilefuse.templates.staged.stitched.record import Tiles
@@ -81,10 +82,17 @@ class Pricer:
         self._known: dict[tuple[int, ...], Priced | Rejected] = {}
         self._packed: dict[tuple[int, ...], Priced | Rejected] = {}
         self._call_us: dict[str, float] = {}
+        self._parts: dict[int, tuple[TileProgram, TileProgram]] = {}
         self._updated = frozenset(v for _, v in graph.updates)
         # Structures judged for this graph, and those of them that the store already had.
         self.num_judged = 0
         self.num_known = 0
+
+    def as_part(self, program: TileProgram) -> TileProgram:
+        """`choose.as_part`, once for each program."""
+        if id(program) not in self._parts:  # the program is kept beside its part, so that no other one gets its number
+            self._parts[id(program)] = program, as_part(program, self.device)
+        return self._parts[id(program)][1]
 
     def calls_us(self, nodes: Iterable[str]) -> float:
         """The library's time for those of the nodes that a kernel could hold instead; all other calls are the same in every plan.

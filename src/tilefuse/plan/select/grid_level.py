@@ -17,7 +17,6 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.options import Options
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.roofline import launches_us
-from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.plan.assemble import Chosen
@@ -26,7 +25,6 @@ from tilefuse.plan.price.price import Pricer
 from tilefuse.plan.price.products import library_product_us
 from tilefuse.plan.price.structure import boundary
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.choose import as_part
 from tilefuse.templates.request import is_vector_product
 from tilefuse.templates.tasks.build import Piece, Setting, build_tasks, piece_refusal, pieces_of
 from tilefuse.templates.tasks.price import stage_us
@@ -81,7 +79,6 @@ class _Joining:
         self.refused: list[RejectedMerge] = []
         self.saved_us = 0.0
         self.verdicts: dict[int, Rejected | None] = {}
-        self.bodies: dict[int, TileProgram] = {}
 
     def add(self, item: Chosen) -> None:
         """Takes the next kernel or call of the plan."""
@@ -131,7 +128,7 @@ class _Joining:
         assert priced is not None
         if not self.updated.isdisjoint(kernel.pattern.written):
             return Rejected(Reason.UNSUPPORTED_OP, f"%{kernel.pattern.written[-1]} updates an input in place")
-        program = self._body(priced.program)
+        program = self.pricer.as_part(priced.program)
         name_by_own = dict(zip((n.name for n in program.graph.nodes), kernel.pattern.nodes, strict=False))
         name_by_own |= dict(zip(priced.boundary, boundary(self.graph, kernel.pattern), strict=True))
         pieces = pieces_of(program, name_by_own)
@@ -145,12 +142,6 @@ class _Joining:
                 return why
         us = priced.cost.us if call is None else call_us
         return _Part(kernel, call or kernel, pieces, us, sum(stage_us(p.program, self.device) for p in pieces))
-
-    def _body(self, program: TileProgram) -> TileProgram:
-        """`as_part`, once for each program."""
-        if id(program) not in self.bodies:
-            self.bodies[id(program)] = as_part(program, self.device)
-        return self.bodies[id(program)]
 
     def _join(self, parts: Sequence[_Part]) -> None:
         """Adds parts as one kernel of tasks, or as kernels of their own where they are none."""

@@ -26,7 +26,6 @@ from tilefuse.plan.generators.updates_last import updates_last
 from tilefuse.plan.pattern import Pattern, View, read_values
 from tilefuse.plan.price.price import Priced, Pricer
 from tilefuse.plan.select.memory import Life, more_with_packing, most_live
-from tilefuse.templates.choose import as_part
 from tilefuse.templates.packed.packed import MAX_OPERANDS
 from tilefuse.templates.registry import kernel_template, template_named
 
@@ -113,7 +112,7 @@ class _Draft:
             # No program is built for a packed kernel yet: most of them enter no plan.
             if item.priced is None or template_named(item.priced.figures.template).packs:
                 continue
-            program = as_part(item.priced.program, self.pricer.device)
+            program = self.pricer.as_part(item.priced.program)
             if kernel_template(program.choice).part_refusal(program) is not None:
                 continue
             alike.setdefault(_likeness(item), []).append(n)

@@ -91,7 +91,7 @@ def test_a_kernel_that_cannot_be_packed_is_left_out_with_its_reason(monkeypatch:
         clustered = Rows((), (), vector=4, threads=32, rows=1, chunks=1, lanes=1, mode=Held(), cluster=2)
         return replace(made, choice=clustered) if isinstance(made, TileProgram) and nodes == ("u1",) else made
 
-    monkeypatch.setattr("tilefuse.plan.generators.packing.as_part", lambda program, device: program)
+    monkeypatch.setattr("tilefuse.plan.price.price.as_part", lambda program, device: program)
     made = candidates_of(steps(3), scheduler, PACKER)
     packing(made, alone(made))
     assert found_by(made, "packing") == {frozenset({"u0", "u2"})}
