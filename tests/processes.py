@@ -47,8 +47,9 @@ def run(phases: Sequence[tuple[str, str, int]], devices: Sequence[str], until: f
 
     devices: CUDA's names of GPUs, one a process in turn; until: time after which no test is begun, in seconds of the epoch (0: never).
     passed_on: arguments for pytest; `folders` are tested where those name nothing. progress: print a line now and then.
+    A keyboard interrupt ends the tests: the answer has those that had finished.
     """
-    ended = Ended([], [], [])
+    ended, is_stopped = Ended([], [], []), False
     chosen = [] if any(Path(a.partition("::")[0]).exists() for a in passed_on) else list(folders)
     with tempfile.TemporaryDirectory() as folder:
         for name, marks, count in phases:
@@ -58,22 +59,28 @@ def run(phases: Sequence[tuple[str, str, int]], devices: Sequence[str], until: f
                              environment=_environment(Path(folder) / "precompiled")) for number in range(count)]
             try:
                 _wait(running, shared, progress)
+            except KeyboardInterrupt:
+                is_stopped = True
+                ended.missing.append(f"stopped while the tests that run {name} ran")
             finally:
                 for process in running:
                     if process.poll() is None:
                         process.terminate()
+                        process.wait()
             found, collected = reports_of(shared)
             ended.reports.extend(found)
             for number, process in enumerate(running):
                 log = (shared / f"worker-{number}.log").read_text(encoding="utf-8", errors="replace")
                 if process.returncode == SOME_FAILED:
                     ended.failures.append(log[max(log.find("= FAILURES ="), 0):])
-                elif process.returncode not in (0, NO_TESTS):
+                elif process.returncode not in (0, NO_TESTS) and not is_stopped:
                     ended.missing.append(f"a process of the tests that run {name} ended with status {process.returncode}:\n"
                                          f"{log[-1000:].strip()}")
             not_run = collected - len({r.test for r in found})
             if not_run > 0:
                 ended.missing.append(f"{not_run} of {collected} tests that run {name} did not run")
+            if is_stopped:
+                break
             left = shared / LEFT
             if chosen and left.exists():
                 chosen = left.read_text(encoding="utf-8").splitlines()  # the next phase reads only files whose tests this one left out

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -35,7 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     until = time.time() + options.seconds if options.seconds else 0.0
     devices = visible_devices()
     workers = options.workers or max(1, min((os.cpu_count() or 2) // 2, MOST_WORKERS * max(1, len(devices))))
-    ended = run([("together", "not alone", workers), ("alone", "alone", 1)], devices, until, passed_on, ["tests/gpu"], progress=True)
+    # A machine that is taken away leaves the summary of the tests that had finished.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        ended = run([("together", "not alone", workers), ("alone", "alone", 1)], devices, until, passed_on, ["tests/gpu"], progress=True)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     text = summary(ended.reports, ended.missing, time.monotonic() - started, workers, len(devices), passed_on)
     print(*ended.failures, sep="\n", end="", file=sys.stderr)
     print(text, end="")

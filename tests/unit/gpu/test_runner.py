@@ -2,6 +2,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +13,7 @@ import pytest
 from tests.__main__ import main as all_tests
 from tests.claims import claimed, is_claimed, together
 from tests.gpu.__main__ import main
-from tests.processes import run
+from tests.processes import ROOT, run
 
 TESTS = """
 import pytest
@@ -81,6 +84,26 @@ def test_tests_that_did_not_run_are_told(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "test_some.py").write_text(TESTS, encoding="utf-8")
     assert main(["--workers", "1", "--seconds", "0.001", str(tmp_path / "test_some.py")]) == 1
     assert "7 of 7 tests that run together did not run" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_run_that_is_ended_leaves_its_summary(tmp_path: Path) -> None:
+    """A lent machine ends what runs when its time is over; the tests that had finished by then were lost."""
+    begun = tmp_path / "begun"
+    (tmp_path / "test_some.py").write_text(
+        f"import time\nfrom pathlib import Path\n\ndef test_first():\n    pass\n\ndef test_second():\n    Path({str(begun)!r}).touch()\n"
+        "    time.sleep(600)\n", encoding="utf-8")
+    summary = ("--summary", str(tmp_path / "summary.txt"))
+    command = [sys.executable, "-m", "tests.gpu", "--workers", "1", *summary, str(tmp_path / "test_some.py")]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    until = time.monotonic() + 60
+    while not begun.exists() and time.monotonic() < until and process.poll() is None:
+        time.sleep(0.1)
+    process.terminate()
+    process.communicate(timeout=60)
+    text = (tmp_path / "summary.txt").read_text(encoding="utf-8")
+    assert process.returncode == 1 and "\n1 passed, 0 failed, 0 skipped\n" in text
+    assert "stopped while the tests that run together ran\n1 of 2 tests that run together did not run\n" in text
 
 
 def test_the_phase_of_tests_that_run_alone_reads_only_their_files(tmp_path: Path) -> None:
