@@ -21,6 +21,7 @@ from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.request import Price
 from tilefuse.templates.staged.search import Rank, cheapest
 from tilefuse.templates.staged.stitched.chained import keep_chains
+from tilefuse.templates.staged.stitched.composed import ComposedCycles
 from tilefuse.templates.staged.stitched.cut import Stitcher
 from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan
 from tilefuse.templates.staged.stitched.record import Stitched
@@ -28,7 +29,6 @@ from tilefuse.templates.staged.stitched.stage_work import (
     LeastCycles,
     blocks_of,
     is_many,
-    least_cycles,
     least_of_cut,
     least_of_tiles,
     resident_blocks,
@@ -85,14 +85,15 @@ class Search:
         """The cheapest candidate; those are not cut whose least work costs more."""
         stitcher, device = self._stitcher, self._device
         cycles_by_tiles: dict[tuple[int, ...], LeastCycles] = {}
+        composed = ComposedCycles(stitcher, device)
         least_by_choice: dict[Stitched, LeastBlocks] = {}
 
         def least(choice: Stitched) -> Rank | Rejected:
             if choice.tiles not in cycles_by_tiles:
-                regions = stitcher.regions(choice.tiles)
-                if isinstance(regions, Rejected):
-                    return regions
-                cycles_by_tiles[choice.tiles] = least_cycles(stitcher, regions, device)
+                cycles = composed.of(choice.tiles)
+                if isinstance(cycles, Rejected):
+                    return cycles
+                cycles_by_tiles[choice.tiles] = cycles
             blocks = least_of_tiles(cycles_by_tiles[choice.tiles], choice.threads, stitcher.least_wait, device)
             least_by_choice[choice] = blocks
             return self.least_us(blocks)

@@ -40,7 +40,7 @@ from tilefuse.templates.staged.stitched.plan import Piece, Regions, Stage, Stitc
 
 
 @dataclass(frozen=True, slots=True)
-class _Stop:
+class Stop:
     """A kept value on the way of regions from results to operands: what it is, its axes, and (value, subscripts) of its reads."""
 
     value: str
@@ -91,17 +91,10 @@ class Stitcher(StitchPattern):
     def _regions_of(self, tiles: tuple[int, ...]) -> Regions | Rejected:
         """Regions of all values, from results to operands."""
         shape = self.graph.type_of(self.anchor).shape
-        grid: list[tuple[str, int]] = []
-        span_of: dict[tuple[str, int], Span] = {}
-        for d, (tile, extent) in enumerate(zip(tiles, shape, strict=True)):
-            if tile < extent:
-                name = f"tile{d}"
-                grid.append((name, -(-extent // tile)))
-                span_of[self._root((self.anchor, d))] = Span(axis(name) * tile, tile)
+        grid = [(f"tile{d}", -(-extent // tile)) for d, (tile, extent) in enumerate(zip(tiles, shape, strict=True)) if tile < extent]
         extents = dict(grid)
         requests: dict[str, list[Region]] = {}
-        for result, dimensions in self._result_dimensions:
-            region = tuple([span_of.get(root, whole) for root, whole in dimensions])
+        for result, region in self.result_regions(tiles):
             used = frozenset().union(*[s.offset.axes() for s in region])
             if used != extents.keys() and not self.graph.users_by_name[result]:
                 return Rejected(Reason.NEEDS_GRID_SYNC, f"every block would compute all of %{result}, and none needs it")
@@ -109,6 +102,13 @@ class Stitcher(StitchPattern):
         values: list[ValueRegion] = []
         reads = self._propagate(requests, extents, values)
         return reads if isinstance(reads, Rejected) else Regions(tuple(grid), values, reads)
+
+    def result_regions(self, tiles: tuple[int, ...]) -> list[tuple[str, Region]]:
+        """The region of every result, as the kernel's results request it."""
+        shape = self.graph.type_of(self.anchor).shape
+        span_of = {root: Span(axis(f"tile{d}") * tile, tile)
+                   for d, (tile, extent, root) in enumerate(zip(tiles, shape, self.anchor_roots, strict=True)) if tile < extent}
+        return [(result, tuple([span_of.get(root, whole) for root, whole in dimensions])) for result, dimensions in self.result_dimensions]
 
     def _linked(self, regions: Regions) -> Tiled | Rejected:
         """Regions with who reads which."""
@@ -123,7 +123,12 @@ class Stitcher(StitchPattern):
         return Tiled(regions.grid, pieces, sources, users, self._register_products(pieces, users))
 
     @cached_property
-    def _result_dimensions(self) -> list[tuple[str, list[tuple[tuple[str, int], Span]]]]:
+    def anchor_roots(self) -> list[tuple[str, int]]:
+        """For each dimension of the anchor: the dimension that stands for all that have its tiles."""
+        return [self._root((self.anchor, d)) for d in range(len(self.graph.type_of(self.anchor).shape))]
+
+    @cached_property
+    def result_dimensions(self) -> list[tuple[str, list[tuple[tuple[str, int], Span]]]]:
         """Every result with its dimensions: those that have the same tiles have one root; and the whole dimension."""
         return [(result, [(self._root((result, d)), Span(number(0), e)) for d, e in enumerate(self.graph.type_of(result).shape)])
                 for result in self.graph.results]
@@ -132,7 +137,7 @@ class Stitcher(StitchPattern):
                    values: list[ValueRegion]) -> list[list[tuple[str, Region]]] | Rejected:
         """Regions of everything kept, from results to operands: fills `values`, gives what each of them reads."""
         reads: list[list[tuple[str, Region]]] = []
-        for stop in self._stops:
+        for stop in self.stops:
             requested = requests.get(stop.value)
             if not requested:
                 continue
@@ -152,15 +157,15 @@ class Stitcher(StitchPattern):
         return reads
 
     @cached_property
-    def _stops(self) -> list[_Stop]:
+    def stops(self) -> list[Stop]:
         """All kept values, from results to operands."""
-        stops: list[_Stop] = []
+        stops: list[Stop] = []
         for node in reversed(self.graph.nodes):
             if node.name in self.kept:
                 kind = "product" if node.name in self.contractions else node.category if node.category == "reduce" else "map"
                 reads = tuple((value, subscripts_of(index, self.graph.type_of(value).shape)) for value, index in self.touches(node.name)
                               if value in self.inside or kind == "product")
-                stops.append(_Stop(node.name, kind, node.type.dtype, node.name in self.graph.results, self.axes(node.name),
+                stops.append(Stop(node.name, kind, node.type.dtype, node.name in self.graph.results, self.axes(node.name),
                                    {a: Span(number(0), e) for a, e in self.over(node.name)}, reads))
         return stops
 

@@ -71,6 +71,7 @@ class StitchPattern:
         self._flops: dict[str, int] = {}
         self._steps: dict[str, int] = {}
         self._outside: dict[str, tuple[OutsideRead, ...]] = {}
+        self._least_of_loop: dict[tuple[str, tuple[int, ...]], tuple[int, int]] = {}
 
     def analyse(self) -> Rejected | None:
         """Facts that do not depend on the tiles. A rejection where the pattern holds what no stage can compute."""
@@ -186,6 +187,17 @@ class StitchPattern:
     def loop_extents(self, name: str, tile: Sequence[Span]) -> dict[str, int]:
         """Extents of the loops that compute a node over a tile of it."""
         return dict(zip(self.axes(name), [s.extent for s in tile], strict=True)) | dict(self.over(name))
+
+    def least_of_loop(self, name: str, extents: tuple[int, ...]) -> tuple[int, int]:
+        """Operations of a map or reduction over a tile of these extents, and bytes that its loops read of boundary values at least; its
+        other accesses may stay in registers."""
+        known = self._least_of_loop.get((name, extents))
+        if known is None:
+            steps = prod(extents) * self.steps(name)
+            extent_of = dict(zip(self.axes(name), extents, strict=True)) | dict(self.over(name))
+            read_bytes = sum([min(steps, read.different(extent_of)) * read.itemsize for read in self.outside_reads(name)])
+            known = self._least_of_loop[name, extents] = steps * self.flops(name), read_bytes
+        return known
 
     def outside_reads(self, name: str) -> tuple[OutsideRead, ...]:
         """Reads of boundary values by a map or reduction, what is evaluated on the way included."""

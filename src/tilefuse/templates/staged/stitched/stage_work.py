@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from tilefuse.domain.contraction import product_cycles
-from tilefuse.domain.regions import Region, num_elements
+from tilefuse.domain.regions import num_elements
 from tilefuse.domain.roofline import blocks_at_once
 from tilefuse.domain.work import BlockWork, LeastBlocks, StageWork, Unit
 from tilefuse.target.capabilities import WARP
@@ -18,7 +19,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.stages import StitchFigures
 from tilefuse.templates.staged.stitched.cut import Stitcher
 from tilefuse.templates.staged.stitched.pattern import OutsideRead
-from tilefuse.templates.staged.stitched.plan import Piece, Regions, Stage, StitchPlan
+from tilefuse.templates.staged.stitched.plan import Piece, Regions, Stage, StitchPlan, ValueRegion
 from tilefuse.templates.staged.stitched.record import Stitched
 
 
@@ -178,40 +179,59 @@ class LeastCycles:
     waits: bool
 
 
+class LeastTile(NamedTuple):
+    """Facts of one region that bounds need: its value's kind, extents, and whether it lies elsewhere for each tile (of copies alone).
+
+    Units: elements; bytes an element.
+    """
+
+    value: str
+    kind: str
+    extents: tuple[int, ...]
+    itemsize: int
+    moves: bool
+
+
 def least_cycles(stitcher: Stitcher, regions: Regions, device: DeviceSpec) -> LeastCycles:
-    """A bound on the work of every plan of these tiles: products at the best rate of their types, operations and reads of maps and
-    reductions, the bytes that every tile brings anew, and the operands of products that every block brings. One tile at least waits for
-    what is brought on chip, unless blocks that take several tiles copy it ahead."""
-    tiles = prod([n for _, n in regions.grid])
+    """`least_of_values` of regions."""
+    return least_of_values(stitcher, prod([n for _, n in regions.grid]), [least_tile(v) for v in regions.values], device)
+
+
+def least_tile(of: ValueRegion) -> LeastTile:
+    """The facts of a region that bounds need."""
+    moves = of.kind == "copy" and any(s.offset.terms for s in of.region)
+    return LeastTile(of.value, of.kind, tuple([s.extent for s in of.region]), of.dtype.itemsize, moves)
+
+
+def least_of_values(stitcher: Stitcher, tiles: int, values: Sequence[LeastTile], device: DeviceSpec) -> LeastCycles:
+    """A bound on the work of every plan of so many tiles with these values: products at the best rate of their types, operations and reads
+    of maps and reductions, the bytes that every tile brings anew, and the operands of products that every block brings. One tile at least
+    waits for what is brought on chip, unless blocks that take several tiles copy it ahead."""
     rate, many = cache_rate(tiles, device), is_many(tiles, device)
     operands = stitcher.product_operands
     products = loops = copied = once = 0.0
     copies = False
-    for piece in regions.values:
-        if piece.kind == "copy":
+    for value, kind, extents, itemsize, moves in values:
+        if kind == "copy":
             copies = True
-            moved = num_elements(piece.region) * piece.dtype.itemsize / rate
-            is_operand = piece.value in operands
+            moved = prod(extents) * itemsize / rate
+            is_operand = value in operands
             # Blocks of one tile each bring all operands for it.
-            if is_operand and not many or any(s.offset.terms for s in piece.region):
+            if is_operand and not many or moves:
                 copied += moved
             elif is_operand:
                 once += moved
-        elif piece.kind == "product":
-            products += num_elements(piece.region) * stitcher.contractions[piece.value].inner / stitcher.best_rate(piece.value)
+        elif kind == "product":
+            products += prod(extents) * stitcher.contractions[value].inner / stitcher.best_rate(value)
         else:
-            loops += _least_of_loop(stitcher, piece.value, piece.region, rate)
+            loops += _least_of_loop(stitcher, value, extents, rate)
     return LeastCycles(tiles, products, loops, copied, once, copies and not many)
 
 
-def _least_of_loop(stitcher: Stitcher, value: str, region: Region, rate: float) -> float:
-    """Cycles of a map or reduction: operations and reads of boundary values; its accesses may stay in registers. Units: cycles."""
-    steps = num_elements(region) * stitcher.steps(value)
-    cycles = steps * stitcher.flops(value) / stitcher.fitted.multiply.fma_per_cycle
-    if outside := stitcher.outside_reads(value):
-        extent_of = stitcher.loop_extents(value, region)
-        cycles += sum([min(steps, read.different(extent_of)) * read.itemsize for read in outside]) / rate
-    return cycles
+def _least_of_loop(stitcher: Stitcher, value: str, extents: tuple[int, ...], rate: float) -> float:
+    """Cycles of a map or reduction: operations and reads of boundary values. Units: cycles."""
+    operations, read_bytes = stitcher.least_of_loop(value, extents)
+    return operations / stitcher.fitted.multiply.fma_per_cycle + read_bytes / rate
 
 
 def least_of_tiles(cycles: LeastCycles, threads: int, least_wait: float, device: DeviceSpec) -> LeastBlocks:
@@ -248,6 +268,7 @@ def least_of_cut(stitcher: Stitcher, cut: StitchPlan, tiles: LeastCycles, least:
                 longest = max(longest, alone)
             else:
                 busy += num_elements(piece.region) * inner / stitcher.best_rate(piece.value)
-        busy += sum([_least_of_loop(stitcher, p.value, p.region, rate) for k in stage.pieces if (p := cut.pieces[k]).kind != "product"])
+        busy += sum([_least_of_loop(stitcher, p.value, tuple([s.extent for s in p.region]), rate)
+                     for k in stage.pieces if (p := cut.pieces[k]).kind != "product"])
         wait += longest + (device.fitted.stitch.stage_cycles if stage.kind == "product" else 0.0)
     return LeastBlocks(least.blocks, least.threads, least.resident, busy, wait, least.once, least.overlap)
