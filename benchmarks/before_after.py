@@ -222,7 +222,8 @@ class Comparison:
     def time(self, cases: Sequence[Name]) -> None:
         """Times every case, then those that differ once more, until the budget is spent."""
         threads = max(1, num_cores() // (2 * self.options.processes))
-        benches = [[tree.bench(number, self.out, threads) for tree in self.trees] for number in range(self.options.processes)]
+        shared = {turns.VARIABLE: os.environ.get(turns.VARIABLE) or str(self.out.resolve() / "device.turns")}
+        benches = [[tree.bench(number, self.out, threads, **shared) for tree in self.trees] for number in range(self.options.processes)]
         differ = self.that_differ(cases)
         for name in cases:
             if name not in differ and name not in self.times.equal:
@@ -354,8 +355,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser().error(f"{options.step} needs --before")
         caches = options.caches or options.out / "caches"
         trees = (Tree(BEFORE, options.before.resolve(), caches.resolve() / BEFORE), Tree(AFTER, ROOT, caches.resolve() / AFTER))
-        if options.step == "time":
-            os.environ.setdefault(turns.VARIABLE, str(options.out.resolve() / "device.turns"))
         comparison = Comparison(trees, options)
         cases = comparison.cases()
         {"codes": comparison.find_codes, "prepare": comparison.prepare, "time": comparison.time}[options.step](cases)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import planned_side, program_code
+from benchmarks import planned_side, program_code, turns
 from benchmarks.before_after import CODES, Times, main, table
 from benchmarks.equal_code import EQUAL, Codes, tree_digest
 from benchmarks.supervise import ROOT
@@ -115,6 +115,7 @@ def test_two_trees_are_planned_without_a_device(tmp_path: Path) -> None:
     codes = Codes.load(tmp_path / CODES)
     assert codes.is_equal(NAME, trees) and not codes.is_equal(OTHER, trees)
     assert main(["time", *arguments, "--only", "add/f32/33"]) == 0
+    assert not turns.is_shared(), "its measuring processes take turns, and nobody else"
     rows = [json.loads(line) for line in (tmp_path / "times.jsonl").read_text().splitlines()]
     timed = {(r["case"], r["side"]) for r in rows if r["status"] == "ok"}
     assert timed == {("vadd/f32/33", "before"), ("vadd/f32/33", "after")}
