@@ -88,7 +88,7 @@ def test_tests_that_did_not_run_are_told(tmp_path: Path, capsys: pytest.CaptureF
 
 @pytest.mark.slow
 def test_a_run_that_is_ended_leaves_its_summary(tmp_path: Path) -> None:
-    """A lent machine ends what runs when its time is over; the tests that had finished by then were lost."""
+    """A machine may end a run that takes too long; the tests that had finished by then were lost."""
     begun = tmp_path / "begun"
     (tmp_path / "test_some.py").write_text(
         f"import time\nfrom pathlib import Path\n\ndef test_first():\n    pass\n\ndef test_second():\n    Path({str(begun)!r}).touch()\n"
