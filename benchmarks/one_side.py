@@ -13,8 +13,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,7 @@ class Side:
     def _array(self, request: Request) -> tuple[Timing | None, dict[str, Any]]:
         """The suite's own measurement, without the losses of torch; its clock is asked for the time."""
         # One loss a checked step, so that the suite has something to compare with.
-        with _replaced(arrays, "losses_of_torch", lambda *_: ([1.0] * arrays.CHECKED_STEPS, [1.0] * arrays.CHECKED_STEPS)), \
+        with planned_side.replaced(arrays, "losses_of_torch", lambda *_: ([1.0] * arrays.CHECKED_STEPS, [1.0] * arrays.CHECKED_STEPS)), \
                 _budget(arrays, request.budget_s or 0.001):
             measured = arrays.measure_array_case(request.case, OURS, self.device, inductor_mode="default", tiny=request.tiny)
         timing = Timing(measured["us"], measured["low_us"], measured["high_us"], measured["method"], 0)
@@ -217,19 +217,13 @@ def _precision(case: str) -> AbstractContextManager[object]:
     return products_in("tf32") if "tf32" in case.split("/") else nullcontext()
 
 
-@contextmanager
-def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(module, name)
-    setattr(module, name, value)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
-
-
 def _budget(module: Any, budget_s: float) -> AbstractContextManager[None]:
     """A module's clock measures for so long. Units: seconds."""
-    return _replaced(module, "time_calls", lambda calls, device, **options: time_calls(calls, device, **{**options, "budget_s": budget_s}))
+    def for_so_long(calls: Any, device: torch.device, **options: Any) -> Any:
+        return time_calls(calls, device, **{**options, "budget_s": budget_s})
+
+    replaced: AbstractContextManager[None] = planned_side.replaced(module, "time_calls", for_so_long)
+    return replaced
 
 
 def serve() -> None:

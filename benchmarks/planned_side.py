@@ -35,13 +35,14 @@ def planned_for(device_name: str) -> Iterator[None]:
     def no_early_compiles(*_arguments: Any) -> AbstractContextManager[None]:
         return nullcontext()
 
-    with _replaced(Program, "__init__", end), _replaced(whole, "host_device", lambda: device), \
-            _replaced(whole, "compiled_early", no_early_compiles):
+    with replaced(Program, "__init__", end), replaced(whole, "host_device", lambda: device), \
+            replaced(whole, "compiled_early", no_early_compiles):
         yield
 
 
 @contextmanager
-def _replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
+def replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
+    """Inside, an attribute of a module or class has another value."""
     before = getattr(holder, name)
     setattr(holder, name, value)
     try:

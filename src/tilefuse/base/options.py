@@ -173,6 +173,11 @@ class Options:
             checked[name] = _check(name, known[name], value)
         return replace(self, **checked) if checked else self
 
+    @property
+    def fetches_early(self) -> bool:
+        """Whether kernels may fetch inputs while the one ahead of them still runs."""
+        return self.early_start == "inputs"
+
     def code_key(self) -> tuple[tuple[str, object], ...]:
         """The part that decides the generated text; goes into each kernel's fingerprint."""
         return tuple((f.name, getattr(self, f.name)) for f in fields(self) if f.metadata["affects_code"])

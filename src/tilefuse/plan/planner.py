@@ -131,7 +131,7 @@ def _ways(options: Options) -> Ways:
     """The scheduler's price functions, with a cache for one graph."""
     tiles: Tiles = {}
     one = partial(templates.schedule_pattern, eager_rounding=options.eager_rounding, replaces_calls=True,
-                  fetches_early=options.early_start == "inputs")
+                  fetches_early=options.fetches_early)
     return Ways(partial(one, tiles=tiles), partial(one, packing=True), partial(one, packing=True, known=templates.Known()), tiles)
 
 

@@ -109,7 +109,7 @@ class ScriptSearch:
             except UnsupportedError:
                 return None
             # Kernels beside routines stand ready at most: blocks that take rows in turns cost more there (`ScriptFigures.persistent_us`).
-            early = "ready" if self.options.early_start == "inputs" else self.options.early_start
+            early = "ready" if self.options.fetches_early else self.options.early_start
             generated = generate(
                 imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=self.device,
                 options=replace(self.options, early_start=early), result_layouts=imported.result_layouts)

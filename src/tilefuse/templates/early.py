@@ -1,8 +1,11 @@
 """Whether a kernel may stand ready before the kernel ahead of it has ended. Lowering decides by it, and prices count the start by it."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilefuse.domain.roofline import early_start_us
 from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.work import Work
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.starts import StartFigures
 from tilefuse.target.launch import Launch
@@ -22,6 +25,11 @@ def starts_early(overlaps: Overlaps, program: TileProgram, device: DeviceSpec, c
     if overlaps.waits_itself and not calls_library:
         return waits_itself(program.bytes_moved, program.launch, device)
     return not overlaps.one_wave and program.bytes_moved <= device.fitted.starts.most_bytes
+
+
+def beside_others(work: Work, overlaps: Overlaps, program: TileProgram, device: DeviceSpec) -> Work:
+    """A kernel's work as one of several kernels: it may begin before the one ahead of it ends. overlaps: of the program's choice."""
+    return replace(work, starts_early=True) if starts_early(overlaps, program, device) else work
 
 
 def waits_itself(moved_bytes: int, launch: Launch, device: DeviceSpec) -> bool:

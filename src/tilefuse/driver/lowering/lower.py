@@ -111,7 +111,7 @@ class _Lowering:
         the program's own memory, complete before its first call. Earlier writers of an input have ended before the predecessor ended, also
         in a previous run of the program, such as a training step that updates weights.
         """
-        if self.options.early_start != "inputs":
+        if not self.options.fetches_early:
             return frozenset()
         ahead = steps[-1] if steps else None
         overlaps = self._overlaps(kernel.program)
@@ -126,8 +126,8 @@ class _Lowering:
         return frozenset(here for here, there in kernel.binding if there in unwritten)
 
     def _starts_early(self, program: TileProgram) -> bool:
-        return self.options.early_start != "off" and starts_early(self._overlaps(program), program, self.device,
-                                                                               self.calls_library)
+        overlaps = self._overlaps(program)
+        return self.options.early_start != "off" and starts_early(overlaps, program, self.device, self.calls_library)
 
     @staticmethod
     def _overlaps(program: TileProgram) -> Overlaps:

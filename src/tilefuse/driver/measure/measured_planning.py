@@ -120,7 +120,7 @@ class MeasuredPlanning:
         inner = Pattern(nodes, nodes[-1:]).graph(self._graph)
         layouts = {v: self._layouts[v] for v in inner.type_by_name if v in self._layouts}
         return schedule_pattern(inner, nodes, layouts, self._device, self._options.eager_rounding,
-                                fetches_early=self._options.early_start == "inputs")
+                                fetches_early=self._options.fetches_early)
 
     def _call(self, name: str) -> LoneCall:
         predicted_us = self._predicted.us(self._graph.node_by_name[name])

@@ -6,7 +6,7 @@ interface. No scheduling decision is made here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from tilefuse.domain.roofline import Parts, busy_us_by_unit, price_work
@@ -14,7 +14,7 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Unit, Work
 from tilefuse.plan.pattern import Cost
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.early import starts_early
+from tilefuse.templates.early import beside_others
 from tilefuse.templates.registry import kernel_template
 
 # Units that stages keep busy, as explanations name them.
@@ -77,8 +77,7 @@ class AnalyticCost:
     def work(self, program: TileProgram) -> Work:
         """The kernel's work, and whether its launch passes while the kernel ahead ends. Source: its template; `templates/early.py`."""
         template = kernel_template(program.choice)
-        work = template.work(program, self.device)
-        return replace(work, starts_early=True) if starts_early(template.overlaps(program.choice), program, self.device) else work
+        return beside_others(template.work(program, self.device), template.overlaps(program.choice), program, self.device)
 
     def figures(self, program: TileProgram) -> tuple[Figure, ...]:
         """The parts as numbers with unit and origin, for `explain`. Source: each figure's own `origin`."""

@@ -14,7 +14,8 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed, read_by
 from tilefuse.templates.rows.pipelined import choose_pipelined, from_queue, through_shared_memory
 from tilefuse.templates.rows.shape import RowShape
-from tilefuse.templates.rows.shared.queue import shared_queue
+from tilefuse.templates.rows.shared.prepared import prepared_values
+from tilefuse.templates.rows.shared.queue import multiplies_shared, shared_queue
 from tilefuse.templates.rows.starts import widest_run
 
 # Reductions whose result is the place of an element in its row.
@@ -26,12 +27,12 @@ def choose_shared(domain: Domain, device: DeviceSpec, touched: list[Access], fet
 
     fetches_early: whether rows may set out while the kernel ahead still runs. Otherwise vectors must have something to prepare.
     """
-    if device.kind == "host" or domain.has_scan or domain.num_kept == 1:
+    if device.kind == "host" or not prepared_values(domain).vectors and not (fetches_early and multiplies_shared(domain, device)):
         return None
     rows_order, row_order = _orders(domain, touched)
     last = tuple(a for a in row_order if domain.extents[a] > 1)[-1:]
     width = widest_vector(touched, last, domain.num_reduced, vector_limit(touched, device))
-    return shared_queue(RowShape.of(domain, device, rows_order, row_order, width, kept_bytes_of(domain, touched)), fetches_early)
+    return shared_queue(RowShape.of(domain, device, rows_order, row_order, width, kept_bytes_of(domain, touched)))
 
 
 def _orders(domain: Domain, touched: list[Access]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -15,7 +15,7 @@ from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.walks import TrafficFigures
 from tilefuse.target.launch import Launch
-from tilefuse.templates.early import starts_early
+from tilefuse.templates.early import beside_others
 from tilefuse.templates.exchanges import exchange_by_lanes
 from tilefuse.templates.explained import LevelTile, extents_of, length_of
 from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with_sectors
@@ -126,8 +126,7 @@ class RowsTemplate(WalkTemplate[Rows]):
 
     def _price_us(self, program: TileProgram, device: DeviceSpec) -> float:
         """Time of the kernel as one of many. Units: microseconds. Source: `domain/roofline.py`."""
-        early = starts_early(self.overlaps(self.choice_of(program)), program, device)
-        return price_work(replace(self.work(program, device), starts_early=early), device).us
+        return price_work(beside_others(self.work(program, device), self.overlaps(self.choice_of(program)), program, device), device).us
 
     def launch(self, choice: Rows, domain: Domain) -> Launch:
         """Blocks (or clusters) for all rows, or as many as walk them in turns."""

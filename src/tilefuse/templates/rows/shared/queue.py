@@ -5,24 +5,22 @@
 """
 from __future__ import annotations
 
+from tilefuse.domain.resolved import Domain
 from tilefuse.domain.roofline import early_start_us
 from tilefuse.domain.stages import is_multi_stage, writes_rows
+from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.rows.legality import queue_refusal
 from tilefuse.templates.rows.modes import RowQueue, Rows
 from tilefuse.templates.rows.pipelined import fetches_wide
+from tilefuse.templates.rows.reads import column_touches, fetched_touches
 from tilefuse.templates.rows.shape import RowShape
 from tilefuse.templates.rows.shared.prepared import prepared_values
 
 
-def shared_queue(row: RowShape, fetches_early: bool) -> Rows | None:
-    """Rows in queues of teams, beside vectors that all rows share; None where there are none, or no slot fits.
-
-    Vectors with nothing to prepare have queues where rows set out early and gain by that.
-    """
+def shared_queue(row: RowShape) -> Rows | None:
+    """Rows in queues of teams, beside vectors that all rows share; None where no slot fits."""
     domain, device, fitted = row.domain, row.device, row.fitted.shared
     prepared = prepared_values(domain).vectors
-    if not prepared and not (fetches_early and multiplies_shared(row)):
-        return None
     if not fetches_wide(domain, device, row.vector) or domain.num_reduced % row.vector:
         return None
     if row.vectors < fitted.row_threads:
@@ -43,10 +41,13 @@ def shared_queue(row: RowShape, fetches_early: bool) -> Rows | None:
     return best
 
 
-def multiplies_shared(row: RowShape) -> bool:
-    """Whether rows meet a vector that all of them share, once, and leave one value each: a product of a matrix and a vector. The matrix is
-    no larger than kernels gain by an early start: a larger one is better walked to and fro, from one product to the next."""
-    domain = row.domain
-    if not row.columns or is_multi_stage(domain) or writes_rows(domain) or any(i.carried for i in domain.instances):
+def multiplies_shared(domain: Domain, device: DeviceSpec) -> bool:
+    """Whether rows meet a vector that all of them share, once, and leave one value each: a product of a matrix and a vector.
+
+    The matrix must not be larger than kernels gain by an early start. Larger ones are better walked to and fro, from one product to the
+    next.
+    """
+    if is_multi_stage(domain) or writes_rows(domain) or any(i.carried for i in domain.instances) or not column_touches(domain):
         return False
-    return early_start_us(domain.num_kept * domain.num_reduced * sum(t.dtype.itemsize for t in row.fetched), row.device) > 0.0
+    matrix_bytes = domain.num_kept * domain.num_reduced * sum(t.dtype.itemsize for t in fetched_touches(domain))
+    return early_start_us(matrix_bytes, device) > 0.0

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import prod
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.stitched.cut import Stitcher
 from tilefuse.templates.staged.stitched.plan import Regions
-from tilefuse.templates.staged.stitched.stage_work import LeastCycles, LeastTile, least_of_values, least_tile
+from tilefuse.templates.staged.stitched.stage_work import LeastCycles, LeastTile, least_cycles, least_of_values
 
 Dimensions = frozenset[int]
 # A dimension of a value: the number of the set of dimensions that decide its span, and by their tiles its extent and whether it moves.
@@ -67,18 +68,16 @@ class ComposedCycles:
 
     def of(self, tiles: tuple[int, ...]) -> LeastCycles | Rejected:
         """`least_cycles` of the regions of these tiles, or why they have none."""
-        stitcher, number = self._stitcher, 1
         values = self._composed(tiles)
-        if values is None:
-            regions = stitcher.regions(tiles)
-            if isinstance(regions, Rejected):
-                return regions
-            values = [least_tile(v) for v in regions.values]
-            if self._deciding is not None and self._is_plain(tiles, regions):
-                self._note(tiles, regions)
-        for tile, extent in zip(tiles, self._shape, strict=True):
-            number *= -(-extent // tile)
-        return least_of_values(stitcher, number, values, self._device)
+        if values is not None:
+            number = prod([-(-extent // tile) for tile, extent in zip(tiles, self._shape, strict=True)])
+            return least_of_values(self._stitcher, number, values, self._device)
+        regions = self._stitcher.regions(tiles)
+        if isinstance(regions, Rejected):
+            return regions
+        if self._deciding is not None and self._is_plain(tiles, regions):
+            self._note(tiles, regions)
+        return least_cycles(self._stitcher, regions, self._device)
 
     def _composed(self, tiles: tuple[int, ...]) -> list[LeastTile] | None:
         """The regions' facts from the noted spans; None if one is missing."""
