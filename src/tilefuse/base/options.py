@@ -58,7 +58,7 @@ class Options:
         "library's call, of f32 convolutions on a GPU that may not use tf32), auto (wherever that is predicted faster), always (wherever "
         "their exactness allows it)", affects_code=True, choices=("off", "f32", "auto", "always"))
     attention_gradients: str = option(
-        "library", "gradients of attention: library (the framework's call), kernels (two of ours, from logarithms of sums, with the "
+        "auto", "gradients of attention: library (the framework's call), kernels (two of ours, from logarithms of sums, with the "
         "same results in every run; calls that they do not hold stay), auto (kernels where the plan with them is predicted faster)",
         affects_code=True, choices=("library", "kernels", "auto"))
     planner: str = option(

@@ -251,7 +251,7 @@ def test_prices_of_calls_are_near_their_times() -> None:
         us = Predictions(H200).attention_gradient_us(call, graph)
         assert us is not None and 0.9 < us / r["us"] < 1.1, r
     graph = called("flash", rows=4096, columns=4096, width=64)
-    plan = generate(graph, constants={}, input_layouts={}, device=H200, options=Options()).plan
+    plan = generate(graph, constants={}, input_layouts={}, device=H200, options=Options(attention_gradients="library")).plan
     call, = attention_gradient_calls(graph)
     price = price_call(plan.library_calls[0], graph, H200)
     assert not price.is_bound and price.us == Predictions(H200).attention_gradient_us(call, graph)
@@ -264,7 +264,7 @@ def test_plans_have_two_walks_beside_the_row_sums(width: int, causal: bool, grou
     options = Options(attention_gradients="kernels")
     plan = generate(graph, constants={}, input_layouts={}, device=H200, options=options).plan
     assert [k.program.template for k in plan.kernels].count("walked_back") == 2 and len(plan.kernels) == 3 and not plan.library_calls
-    plan = generate(graph, constants={}, input_layouts={}, device=H200, options=Options()).plan
+    plan = generate(graph, constants={}, input_layouts={}, device=H200, options=Options(attention_gradients="library")).plan
     assert len(plan.library_calls) == 1 and not plan.kernels
 
 
