@@ -90,9 +90,9 @@ EVERYWHERE = {c.name: c for c in (
     StitchedCase("split", turned_product(2, 32, 4, (False, False)), tiles(1, 4, threads=32)),
     StitchedCase("matrix unit", turned_product(20, 41, 5, (False, True)), tiles(16, 5, threads=32)),
 )}
-# A tile's rows beyond the end of the value may be computed from zeros: nothing is written of them. Between the two tiles of a walk lies
-# memory that nobody reads.
-HARMLESS = {"layers": {"widen above 0": 1}, "layers walked": {"widen above 0": 1}}
+# A tile's rows beyond the end of the value may be computed from zeros: nothing is written of them, and elements that were loaded ahead for
+# them are not used. Between the two tiles of a walk lies memory that nobody reads.
+HARMLESS = {"layers": {"widen above 0": 4}, "layers walked": {"widen above 0": 3}}
 
 
 @pytest.mark.slow

@@ -62,13 +62,26 @@ k_add_1_mul_2(
     const int i0_4 = (item_4 >> 6);
     tf_async_copy<16>(w_tile + 260 * i0_4 + 4 * x_4, w + 256 * i0_4 + 2048 * tile1 + 4 * x_4 + 196608);
   }
+  float g_at_ahead;
+  float c_at_ahead;
+  float g_at_1_ahead;
+  float g_at_2_ahead;
+  float g_at_3_ahead;
+  const int row = (thread >> 5);
+  const int tile_row = (row >> 1);
+  const int tile_column = (row & 1);
+  const int mine = ((thread >> 2) & 7);
+  if ((thread & 3) < 1) {
+    g_at_ahead = g[mine + 8192 * tile0 + 8 * tile1 + 4 * tile_column + 2048 * tile_row + 1020 * (mine >> 2) + 256];
+    c_at_ahead = c[mine + 2048 * tile0 + 8 * tile1 + 4 * tile_column + 512 * tile_row + 252 * (mine >> 2)];
+    g_at_1_ahead = g[mine + 8192 * tile0 + 8 * tile1 + 4 * tile_column + 2048 * tile_row + 1020 * (mine >> 2)];
+    g_at_2_ahead = g[mine + 8192 * tile0 + 8 * tile1 + 4 * tile_column + 2048 * tile_row + 1020 * (mine >> 2) + 512];
+    g_at_3_ahead = g[mine + 8192 * tile0 + 8 * tile1 + 4 * tile_column + 2048 * tile_row + 1020 * (mine >> 2) + 768];
+  }
   tf_async_group();
   tf_async_wait<0>();
   __syncthreads();
   // %add_1, %mul_2: product, %matmul, %matmul, %matmul, %matmul in registers -> global memory
-  const int row = (thread >> 5);
-  const int tile_row = (row >> 1);
-  const int tile_column = (row & 1);
   alignas(16) float matmul_sum[8];
   #pragma unroll
   for (int n = 0; n < 8; ++n) {
@@ -364,23 +377,22 @@ k_add_1_mul_2(
   float matmul_sum_3_other_4;
   matmul_sum_3_other_4 = tf_shuffle_xor<0xffffffffu>(matmul_sum_3[0], 1, 32);
   matmul_sum_3[0] = (matmul_sum_3[0] + matmul_sum_3_other_4);
-  const int mine = ((thread >> 2) & 7);
   if ((thread & 3) < 1) {
-    float g_at = g[mine + 8192 * tile0 + 8 * tile1 + 4 * tile_column + 2048 * tile_row + 1020 * (mine >> 2) + 256];
+    float g_at = g_at_ahead;
     float add = (matmul_sum[0] + g_at);
     float sigmoid_1 = tf_sigmoid(add);
-    float c_at = c[mine + 2048 * tile0 + 8 * tile1 + 4 * tile_column + 512 * tile_row + 252 * (mine >> 2)];
+    float c_at = c_at_ahead;
     float mul = (sigmoid_1 * c_at);
-    float g_at_1 = g[mine + 8192 * tile0 + 8 * tile1 + 4 * tile_column + 2048 * tile_row + 1020 * (mine >> 2)];
+    float g_at_1 = g_at_1_ahead;
     float add_2 = (matmul_sum_1[0] + g_at_1);
     float sigmoid = tf_sigmoid(add_2);
-    float g_at_2 = g[mine + 8192 * tile0 + 8 * tile1 + 4 * tile_column + 2048 * tile_row + 1020 * (mine >> 2) + 512];
+    float g_at_2 = g_at_2_ahead;
     float add_3 = (matmul_sum_2[0] + g_at_2);
     float tanh_ = tanhf(add_3);
     float mul_1 = (sigmoid * tanh_);
     float add_1_1 = (mul + mul_1);
     add_1[mine + 2048 * tile0 + 8 * tile1 + 4 * tile_column + 512 * tile_row + 252 * (mine >> 2)] = add_1_1;
-    float g_at_3 = g[mine + 8192 * tile0 + 8 * tile1 + 4 * tile_column + 2048 * tile_row + 1020 * (mine >> 2) + 768];
+    float g_at_3 = g_at_3_ahead;
     float add_4 = (matmul_sum_3[0] + g_at_3);
     float sigmoid_2 = tf_sigmoid(add_4);
     float tanh_1 = tanhf(add_1_1);

@@ -35,14 +35,22 @@ k_clamp_2(
     const int i0_1 = (item >> 3);
     tf_async_copy<16>(w0_tile + 72 * i0_1 + 8 * x_2, w0 + 64 * i0_1 + 8 * x_2);
   }
-  tf_async_group();
-  tf_async_wait<0>();
-  __syncthreads();
-  // %clamp: product, %matmul in registers -> shared memory
+  alignas(16) tf_f16 b0_v_ahead[8];
   const int warp_1 = (thread >> 5);
   const int lane_of_warp = (thread & 31);
   const int tile_row = (warp_1 >> 2);
   const int tile_column = (warp_1 & 3);
+  #pragma unroll
+  for (int b = 0; b < 2; ++b) {
+    #pragma unroll
+    for (int half_1 = 0; half_1 < 2; ++half_1) {
+      tf_vector_load<2>(b0_v_ahead + 4 * b + 2 * half_1, b0 + 8 * b + 16 * tile_column + 2 * (lane_of_warp & 3));
+    }
+  }
+  tf_async_group();
+  tf_async_wait<0>();
+  __syncthreads();
+  // %clamp: product, %matmul in registers -> shared memory
   // %matmul: the warp's tile on the matrix unit
   alignas(16) float matmul_sum[8];
   #pragma unroll
@@ -56,7 +64,10 @@ k_clamp_2(
     for (int half_1 = 0; half_1 < 2; ++half_1) {
       alignas(16) tf_f16 clamp_out[2];
       alignas(16) tf_f16 b0_v[2];
-      tf_vector_load<2>(b0_v, b0 + 8 * b + 16 * tile_column + 2 * (lane_of_warp & 3));
+      #pragma unroll
+      for (int v_5 = 0; v_5 < 2; ++v_5) {
+        b0_v[v_5] = b0_v_ahead[4 * b + 2 * half_1 + v_5];
+      }
       #pragma unroll
       for (int v_3 = 0; v_3 < 2; ++v_3) {
         tf_f16 matmul = tf_f16(matmul_sum[4 * b + 2 * half_1 + v_3]);
@@ -76,14 +87,22 @@ k_clamp_2(
     const int i0_2 = (item_1 >> 3);
     tf_async_copy<16>(w1_tile + 72 * i0_2 + 8 * x_3, w1 + 64 * i0_2 + 8 * x_3);
   }
-  tf_async_group();
-  tf_async_wait<0>();
-  __syncthreads();
-  // %clamp_1: product, %matmul_1 in registers -> shared memory
+  alignas(16) tf_f16 b1_v_ahead[8];
   const int warp_2 = (thread >> 5);
   const int lane_of_warp_1 = (thread & 31);
   const int tile_row_1 = (warp_2 >> 2);
   const int tile_column_1 = (warp_2 & 3);
+  #pragma unroll
+  for (int b_1 = 0; b_1 < 2; ++b_1) {
+    #pragma unroll
+    for (int half_2 = 0; half_2 < 2; ++half_2) {
+      tf_vector_load<2>(b1_v_ahead + 4 * b_1 + 2 * half_2, b1 + 8 * b_1 + 16 * tile_column_1 + 2 * (lane_of_warp_1 & 3));
+    }
+  }
+  tf_async_group();
+  tf_async_wait<0>();
+  __syncthreads();
+  // %clamp_1: product, %matmul_1 in registers -> shared memory
   // %matmul_1: the warp's tile on the matrix unit
   alignas(16) float matmul_1_sum[8];
   #pragma unroll
@@ -97,13 +116,16 @@ k_clamp_2(
     for (int half_2 = 0; half_2 < 2; ++half_2) {
       alignas(16) tf_f16 clamp_1_out[2];
       alignas(16) tf_f16 b1_v[2];
-      tf_vector_load<2>(b1_v, b1 + 8 * b_1 + 16 * tile_column_1 + 2 * (lane_of_warp_1 & 3));
       #pragma unroll
-      for (int v_7 = 0; v_7 < 2; ++v_7) {
-        tf_f16 matmul_1 = tf_f16(matmul_1_sum[4 * b_1 + 2 * half_2 + v_7]);
-        tf_f16 add_1 = tf_f16((tf_float(matmul_1) + tf_float(b1_v[v_7])));
+      for (int v_10 = 0; v_10 < 2; ++v_10) {
+        b1_v[v_10] = b1_v_ahead[4 * b_1 + 2 * half_2 + v_10];
+      }
+      #pragma unroll
+      for (int v_8 = 0; v_8 < 2; ++v_8) {
+        tf_f16 matmul_1 = tf_f16(matmul_1_sum[4 * b_1 + 2 * half_2 + v_8]);
+        tf_f16 add_1 = tf_f16((tf_float(matmul_1) + tf_float(b1_v[v_8])));
         tf_f16 clamp_1 = tf_f16(tf_minimum(tf_maximum(tf_float(add_1), 0.0f), 3.0f));
-        clamp_1_out[v_7] = clamp_1;
+        clamp_1_out[v_8] = clamp_1;
       }
       tf_vector_store<2>(clamp_1_tile + 8 * b_1 + 576 * half_2 + 2 * lane_of_warp_1 + 16 * tile_column_1 + 1152 * tile_row_1 + 64 * (lane_of_warp_1 >> 2), clamp_1_out);
     }
@@ -117,14 +139,22 @@ k_clamp_2(
     const int i0_3 = (item_2 >> 3);
     tf_async_copy<16>(w2_tile + 72 * i0_3 + 8 * x_4, w2 + 64 * i0_3 + 8 * x_4);
   }
-  tf_async_group();
-  tf_async_wait<0>();
-  __syncthreads();
-  // %clamp_2: product, %matmul_2 in registers -> global memory
+  alignas(16) tf_f16 b2_v_ahead[8];
   const int warp_3 = (thread >> 5);
   const int lane_of_warp_2 = (thread & 31);
   const int tile_row_2 = (warp_3 >> 2);
   const int tile_column_2 = (warp_3 & 3);
+  #pragma unroll
+  for (int b_2 = 0; b_2 < 2; ++b_2) {
+    #pragma unroll
+    for (int half_3 = 0; half_3 < 2; ++half_3) {
+      tf_vector_load<2>(b2_v_ahead + 4 * b_2 + 2 * half_3, b2 + 8 * b_2 + 16 * tile_column_2 + 2 * (lane_of_warp_2 & 3));
+    }
+  }
+  tf_async_group();
+  tf_async_wait<0>();
+  __syncthreads();
+  // %clamp_2: product, %matmul_2 in registers -> global memory
   // %matmul_2: the warp's tile on the matrix unit
   alignas(16) float matmul_2_sum[8];
   #pragma unroll
@@ -138,13 +168,16 @@ k_clamp_2(
     for (int half_3 = 0; half_3 < 2; ++half_3) {
       alignas(16) tf_f16 clamp_2_out[2];
       alignas(16) tf_f16 b2_v[2];
-      tf_vector_load<2>(b2_v, b2 + 8 * b_2 + 16 * tile_column_2 + 2 * (lane_of_warp_2 & 3));
       #pragma unroll
-      for (int v_11 = 0; v_11 < 2; ++v_11) {
-        tf_f16 matmul_2 = tf_f16(matmul_2_sum[4 * b_2 + 2 * half_3 + v_11]);
-        tf_f16 add_2 = tf_f16((tf_float(matmul_2) + tf_float(b2_v[v_11])));
+      for (int v_15 = 0; v_15 < 2; ++v_15) {
+        b2_v[v_15] = b2_v_ahead[4 * b_2 + 2 * half_3 + v_15];
+      }
+      #pragma unroll
+      for (int v_13 = 0; v_13 < 2; ++v_13) {
+        tf_f16 matmul_2 = tf_f16(matmul_2_sum[4 * b_2 + 2 * half_3 + v_13]);
+        tf_f16 add_2 = tf_f16((tf_float(matmul_2) + tf_float(b2_v[v_13])));
         tf_f16 clamp_2_1 = tf_f16(tf_minimum(tf_maximum(tf_float(add_2), 0.0f), 3.0f));
-        clamp_2_out[v_11] = clamp_2_1;
+        clamp_2_out[v_13] = clamp_2_1;
       }
       tf_vector_store<2>(clamp_2 + 8 * b_2 + 2048 * block + 512 * half_3 + 16 * tile_column_2 + 1024 * tile_row_2 + 2 * (lane_of_warp_2 & 3) + 64 * (lane_of_warp_2 >> 2), clamp_2_out);
     }

@@ -12,18 +12,20 @@ from tilefuse.domain.regions import inside, num_elements
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.scalar import Bound
-from tilefuse.kernel.ir import Barrier, Comment, Kernel
+from tilefuse.kernel.ir import Barrier, Comment, Kernel, Stmt
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.kernel_ends import finished_kernel
 from tilefuse.templates.staged.stitched.ahead import begin
 from tilefuse.templates.staged.stitched.copies import meet
 from tilefuse.templates.staged.stitched.items import Items
+from tilefuse.templates.staged.stitched.loads_ahead import loads_ahead
 from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan
 from tilefuse.templates.staged.stitched.points import at_point, point_of_item
 from tilefuse.templates.staged.stitched.product import emit_product
 from tilefuse.templates.staged.stitched.record import Stitched
 from tilefuse.templates.staged.stitched.reduce import emit_reductions
 from tilefuse.templates.staged.stitched.rows import emit_rows
+from tilefuse.templates.staged.stitched.stage_work import spare_registers
 from tilefuse.templates.staged.stitched.values import StitchValues
 
 
@@ -84,9 +86,9 @@ class _Stages:
 
     def _stage(self, stage: Stage) -> None:
         """The loop of one stage, and the barrier before it."""
-        if stage.barrier:
-            meet(self.w)
-        self.w.emit(Comment(self._told(stage)))
+        with self.w.nested() as barrier:
+            if stage.barrier:
+                meet(self.w)
         with self.w.nested() as inner:
             self.w.readable = self._tiles(stage)
             match stage.kind:
@@ -98,7 +100,16 @@ class _Stages:
                     emit_product(self.w, stage)
                 case _:
                     self._map(stage)
-        self.w.emit(*inner.statements)
+        ahead, rest = self._parted(stage, inner.statements)
+        self.w.emit(*ahead, *barrier.statements, Comment(self._told(stage)), *rest)
+
+    def _parted(self, stage: Stage, body: list[Stmt]) -> tuple[list[Stmt], list[Stmt]]:
+        """The loads of a product's stage that come before its barrier, and its other statements."""
+        if stage.kind != "product" or not self.w.unroll:
+            return [], body
+        inputs = {b.name: b for b in self.w.buffers.values() if b.role == "in"}
+        blocks = self.w.groups or prod(count for _, count in self.w.plan.grid)
+        return loads_ahead(body, inputs, spare_registers(self.w.plan, self.w.threads, blocks, self.w.device), self.w.fresh)
 
     def _tiles(self, stage: Stage) -> dict[str, list[Piece]]:
         """The tiles that a stage reads, by value."""

@@ -161,6 +161,14 @@ def resident_blocks(plan: StitchPlan, threads: int, device: DeviceSpec) -> int:
     return max(1, blocks_at_once(threads, registers_of(plan, device), plan.shared_bytes, device))
 
 
+def spare_registers(plan: StitchPlan, threads: int, blocks: int, device: DeviceSpec) -> int:
+    """Registers of a thread beside those assumed, where as many blocks fit a multiprocessor as before: those of this kernel, and as many of
+    the next one, which starts early."""
+    together = min(resident_blocks(plan, threads, device), 2 * -(-blocks // device.num_multiprocessors))
+    room = device.registers_per_multiprocessor // (threads * together) // 8 * 8
+    return max(0, min(room, device.max_registers_per_thread) - registers_of(plan, device))
+
+
 # -- bounds --------------------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True, slots=True)
