@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.templates.pattern_graphs import batch_norm, layer_norm, residual_norm, softmax
+from tests.unit.templates.shared_products import products_of_one_row
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
 from tilefuse.runtime.compilers.nvrtc import compile_cuda, parse_resources
@@ -68,3 +69,16 @@ def test_norms_by_small_blocks_keep_their_row(rows: int, length: int, dtype: str
     # Two narrow operands cost a register or two in memory (69.8 us for 256 MiB on an H200, 0.93 of a copy, 2026-11-21).
     assert found is not None and found.spill_bytes <= (24 if num_operands == 2 and dtype != "f32" else 0), found
     assert found.num_registers * kernel.launch.num_threads <= 65536 // 2
+
+
+@pytest.mark.parametrize("norm", [True, False])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_products_of_one_row_share_a_kernel_without_spills(dtype: str, norm: bool) -> None:
+    """Every branch waits once for the kernel ahead, and a block leaves half of a multiprocessor's registers to that kernel."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    graph = products_of_one_row((2048, 512, 512), 2048, dtype, norm=norm, residual=True).graph
+    made = generate(graph, constants={}, device=H200, options=Options())
+    (kernel,) = made.spec.kernels
+    found = parse_resources(compile_cuda(kernel).log)
+    assert found is not None and found.spill_bytes == 0 and found.num_registers <= 128, found
+    assert kernel.source.count("tf_wait_for_earlier_kernel();") == 2 and kernel.launch.num_blocks <= H200.num_multiprocessors

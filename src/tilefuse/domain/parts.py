@@ -16,16 +16,17 @@ from tilefuse.ir.scalar import Expr, Read, rename_reads, transform
 from tilefuse.target.memory import ACCESS_BYTES
 
 
-def connected_parts(pattern: Graph, recompute: bool = False, siblings: bool = False) -> list[Graph]:
+def connected_parts(pattern: Graph, recompute: bool = False, siblings: bool = False, reductions: bool = False) -> list[Graph]:
     """The parts of a pattern given as a graph of its own, in the order of their first nodes.
 
-    recompute: internal maps do not connect their users; every part has its own copy.
+    recompute: internal maps do not connect their users; every part has its own copy. reductions: nor do internal reductions.
     siblings: an input of more than one element connects its users, so that it can be read once.
     Cost: about linear in the reads of the pattern.
     """
     inside = pattern.node_by_name
     results = set(pattern.results)
-    loose = {n.name for n in pattern.nodes if n.kind == "map" and n.name not in results} if recompute else set()
+    kinds = ("map", "reduce") if reductions else ("map",)
+    loose = {n.name for n in pattern.nodes if n.category in kinds and n.name not in results} if recompute else set()
     home: dict[str, str] = {n.name: n.name for n in pattern.nodes if n.name not in loose}
     if siblings:
         home |= {i.name: i.name for i in pattern.inputs if i.type.num_elements > 1}

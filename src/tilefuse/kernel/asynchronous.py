@@ -81,8 +81,9 @@ class AwaitEarlier:
     A kernel that starts early (`Launch.early`) runs the statements before this one while the previous kernel still runs. Without this
     statement it waits at its first instruction.
 
-    The statement occurs at most once, at the top level of the body. Statements before it write only shared memory and registers. They read
-    only global memory that no kernel of the program writes, and they bypass L1. `early.untimely` reports every violation.
+    The statement occurs at most once, at the top level of the body; in a kernel with groups, once in each of them or in none. Statements
+    before it write only shared memory and registers. They read only global memory that no kernel of the program writes, and they bypass L1.
+    `early.untimely` reports every violation.
     """
 
 

@@ -46,19 +46,45 @@ class PrefetchOnly(frozenset[str]):
 
 def before_waiting(kernel: Kernel) -> tuple[Stmt, ...]:
     """Statements that may run while the previous kernel still runs; () for a kernel that waits first."""
-    place = next((n for n, s in enumerate(kernel.body) if isinstance(s, AwaitEarlier)), 0)
+    if kernel.groups:
+        return tuple(s for g in kernel.groups for s in _before_waiting(g.body))
     pipeline = kernel.pipeline
     if pipeline is None or not pipeline.early:
-        return kernel.body[:place]
+        return _before_waiting(kernel.body)
     copies = tuple(s for s in statements(pipeline.body) if isinstance(s, TensorCopy) and s.ahead)
     return (*(s for s in kernel.body if s is not pipeline), *copies)
 
 
+def _before_waiting(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    place = next((n for n, s in enumerate(body) if isinstance(s, AwaitEarlier)), 0)
+    return body[:place]
+
+
+def waits_inside(kernel: Kernel) -> bool:
+    """Whether a statement says where the kernel waits for the previous one: of its body, or of each of its groups."""
+    return any(isinstance(s, AwaitEarlier) for body in _bodies(kernel) for s in body)
+
+
+def _bodies(kernel: Kernel) -> tuple[tuple[Stmt, ...], ...]:
+    """The statements of the kernel's blocks: those of each group, of which a block runs one."""
+    return tuple(g.body for g in kernel.groups) or (kernel.body,)
+
+
+def _origins(kernel: Kernel) -> dict[str, frozenset[str]]:
+    """The values behind each buffer in global memory: behind a group's slot, those of all its members."""
+    origin_by_parameter = {b.name: b.origin for b in kernel.parameters}
+    origins = {name: frozenset({origin}) for name, origin in origin_by_parameter.items()}
+    for group in kernel.groups:
+        for n, slot in enumerate(group.slots):
+            origins[slot.name] = frozenset(origin_by_parameter[m.arguments[n]] for m in group.members)
+    return origins
+
+
 def fetched_early(kernel: Kernel) -> frozenset[str]:
     """Names in the kernel's graph of the values that it fetches while the previous kernel may still run."""
-    buffers = kernel.addressed
+    origins = _origins(kernel)
     touched = {name for s in statements(before_waiting(kernel)) for name, _ in _touched(s, kernel)}
-    return frozenset(buffers[name].origin for name in touched if buffers[name].space == "global")
+    return frozenset().union(*(origins[name] for name in touched if name in origins))
 
 
 def untimely(kernel: Kernel, settled: Set[str]) -> list[str]:
@@ -66,17 +92,20 @@ def untimely(kernel: Kernel, settled: Set[str]) -> list[str]:
 
     settled: names in the kernel's graph of the values that neither this kernel nor the previous one writes, or that it may prefetch.
     """
-    waits = sum(isinstance(s, AwaitEarlier) for s in statements(kernel.body))
     most = 0 if kernel.pipeline is not None and kernel.pipeline.early else 1
+    least = 1 if kernel.groups and waits_inside(kernel) else 0
     violations = []
-    if waits > most or waits != sum(isinstance(s, AwaitEarlier) for s in kernel.body):
-        violations.append(f"waits {waits} times, or in a branch")
-    buffers = kernel.addressed
+    for body in _bodies(kernel):
+        waits = sum(isinstance(s, AwaitEarlier) for s in statements(body))
+        if not least <= waits <= most or waits != sum(isinstance(s, AwaitEarlier) for s in body):
+            violations.append(f"waits {waits} times, or in a branch")
+    origins = _origins(kernel)
     for s in statements(before_waiting(kernel)):
         for name, is_safe in _touched(s, kernel):
-            buffer = buffers[name]
-            is_legal = is_safe and buffer.origin in settled and (isinstance(s, Prefetch) or not isinstance(settled, PrefetchOnly))
-            if buffer.space == "global" and not is_legal:
+            if name not in origins:
+                continue
+            is_legal = is_safe and origins[name] <= settled and (isinstance(s, Prefetch) or not isinstance(settled, PrefetchOnly))
+            if not is_legal:
                 violations.append(f"{type(s).__name__} touches {name} before the kernel ahead has ended")
     return violations
 

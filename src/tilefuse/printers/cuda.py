@@ -11,7 +11,7 @@ from tilefuse.ir.affine import Affine
 from tilefuse.ir.ops import C_TYPES
 from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, AwaitEarlier, BulkCopy, BulkWait, LetNextStart, Prefetch
 from tilefuse.kernel.checked_index import assertion_text, has_checks
-from tilefuse.kernel.early import PAST_CACHE_BYTES
+from tilefuse.kernel.early import PAST_CACHE_BYTES, waits_inside
 from tilefuse.kernel.expression import ExpressionPrinter, IndexScope
 from tilefuse.kernel.ir import (
     Assign,
@@ -199,7 +199,7 @@ class _CudaPrinter:
         if self.kernel.pipeline is not None:
             self.pipeline.make_barriers(self.kernel.pipeline)
         in_roles = self.kernel.pipeline is not None and self.kernel.pipeline.early
-        if self.kernel.launch.early and not in_roles and not any(isinstance(s, AwaitEarlier) for s in self.kernel.body):
+        if self.kernel.launch.early and not in_roles and not waits_inside(self.kernel):
             self.out.line("tf_wait_for_earlier_kernel();")
 
     def _checked(self, e: InRange, index: str) -> str:

@@ -48,6 +48,14 @@ class OwnLaunchTemplate(KernelTemplate[C]):
         """None: its kernels are no parts."""
         return None
 
+    def in_turns(self, program: TileProgram, blocks: int, fetches_early: bool, device: DeviceSpec) -> TileProgram | None:
+        """None: its kernels are no parts."""
+        return None
+
+    def turns_bytes(self, program: TileProgram) -> int:
+        """0: as `in_turns`."""
+        return 0
+
     def thread_loss(self, choice: C, changed: C, device: DeviceSpec) -> float:
         """Nothing: its kernels are no parts."""
         return 0.0

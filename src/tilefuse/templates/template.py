@@ -227,6 +227,18 @@ class KernelTemplate(ABC, Generic[C]):
         """The program's choice with `threads` threads a block, for parts that share a launch; None where there is no such choice."""
 
     @abstractmethod
+    def in_turns(self, program: TileProgram, blocks: int, fetches_early: bool, device: DeviceSpec) -> TileProgram | None:
+        """The program of the same pattern by so many blocks at most, which run at once, take turns and fetch the operands of their first
+        turns ahead; None where the template has none.
+
+        fetches_early: as of `Request`.
+        """
+
+    @abstractmethod
+    def turns_bytes(self, program: TileProgram) -> int:
+        """Bytes that the block with the most turns fetches, in a program that `in_turns` may have made; 0 for any other."""
+
+    @abstractmethod
     def thread_loss(self, choice: C, changed: C, device: DeviceSpec) -> float:
         """Share of a part's time that `changed` adds, which differs from `choice` in its threads a block.
 

@@ -188,6 +188,14 @@ class WalkTemplate(KernelTemplate[C]):
         """None: a walk is one pattern."""
         return ()
 
+    def in_turns(self, program: TileProgram, blocks: int, fetches_early: bool, device: DeviceSpec) -> TileProgram | None:
+        """None for walks whose blocks are done after one round."""
+        return None
+
+    def turns_bytes(self, program: TileProgram) -> int:
+        """0: as `in_turns`."""
+        return 0
+
     def likeness(self, program: TileProgram) -> Hashable | None:
         """None: extents stand in the body of a walk."""
         return None

@@ -171,8 +171,9 @@ class _Lowering:
             if wrong:
                 raise InternalError(f"kernel {kernel.name} begins too early: {'; '.join(wrong)}")
             if before_waiting(kernel):
-                fetched = {fetched_early(k) for (program, *_), k in self.composed.items() if program == id(planned.program)}
-                others = len(fetched - {frozenset(), fetched_early(kernel)})
+                # Kernels that prefetch and kernels that copy the same values have names of their own too.
+                fetched = {(fetched_early(k), by) for (program, _, by), k in self.composed.items() if program == id(planned.program)}
+                others = len({pair for pair in fetched if pair[0]} - {(fetched_early(kernel), only)})
                 kernel = replace(kernel, name=f"{kernel.name}_early{others + 1 if others else ''}")
             if not self.options.index_checks:
                 kernel = replace(kernel, checked=False)

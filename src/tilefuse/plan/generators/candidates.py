@@ -82,20 +82,22 @@ class Candidates:
         self._alone_us[number] = us
         return us
 
-    def offer(self, members: Iterable[int], generator: str, packed: bool = False) -> Candidate | Rejected:
+    def offer(self, members: Iterable[int], generator: str, packed: bool = False, afresh: bool = False) -> Candidate | Rejected:
         """The candidate of these units, or the reason why there is none. A set that was offered before gets its first answer again.
 
         packed: as independent parts in one launch. Such a set is known to be convex, and the limits of a single kernel body do not apply.
+        afresh: a set that was refused before is tried again, as parts where it was one body.
         """
         key = tuple(sorted(set(members)))
         if key in self.by_members:
             return self.by_members[key]
-        if key in self.rejected:
+        if key in self.rejected and not afresh:
             return self.rejected[key][1]
         tried = self._tried(key, packed)
         if isinstance(tried, Rejected):
             self.rejected[key] = (generator, tried)
             return tried
+        self.rejected.pop(key, None)
         score_us = self.alone_us(key) - tried.cost.us
         candidate = self.by_members[key] = Candidate(key, generator, tried, score_us)
         return candidate

@@ -20,6 +20,7 @@ from tilefuse.base.search.limits import SEARCH
 from tilefuse.plan.generators.candidates import Candidates, is_convex
 from tilefuse.plan.price.price import Priced
 from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.request import is_vector_product
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ def siblings(candidates: Candidates) -> None:
     """Offers products of one value in one launch. Each comes with its users in the best candidate that holds no other call.
 
         q = n wq + bq,  k = n wk + bk   ->   one kernel, where the plan has norm(x) and q in one since that beats norm, q and k apart
+        n = norm(x) ahead of both       ->   also one kernel in which the part of each product computes the norm
     """
     units = candidates.units
     position = units.contracted.position
@@ -67,14 +69,35 @@ def siblings(candidates: Candidates) -> None:
         if len(calls) == 1 and all(position[m] >= position[calls[0]] for m in members):
             own[calls[0]] = max(own.get(calls[0], (0.0, ())), (candidate.score_us, members))
     for products in (p for p in _readers_of_one_value(candidates) if _independent(candidates, p)):
+        ahead = _read_by_these_alone(candidates, products)
         # Also offer the products with their users only, or the products alone: the maps behind one product may wait for another.
         for parts in ([own.get(p, (0.0, (p,)))[1] or (p,) for p in products], [(p,) for p in products]):
             together = [m for part in parts for m in part]
             if len(set(together)) == len(together) and is_convex(units, together) and not _overwrites(candidates, parts):
-                candidates.offer(together, "packing", packed=True)
-                break
+                candidates.offer(together, "packing", packed=True, afresh=True)
+                if not ahead:
+                    break
+                if is_convex(units, (*ahead, *together)):
+                    candidates.offer((*ahead, *together), "packing", packed=True, afresh=True)
         if candidates.is_over:
             return
+
+
+def _read_by_these_alone(candidates: Candidates, products: Sequence[int]) -> tuple[int, ...]:
+    """Maps and reductions ahead of products with a vector that nothing else reads: a norm, which each block of a walk computes again."""
+    units, graph = candidates.units, candidates.units.graph
+    if not all(is_vector_product(graph.node_by_name[n], graph) for p in products for n in units.units[p].core):
+        return ()
+    predecessors, successors = units.contracted.predecessors, units.contracted.successors
+    ahead: set[int] = set()
+    todo = [m for p in products for m in predecessors[p]]
+    while todo:
+        unit = todo.pop()
+        simple = all(graph.node_by_name[n].category in ("map", "reduce") for n in units.units[unit].core)
+        if unit not in ahead and simple and all(s in ahead or s in products for s in successors[unit]):
+            ahead.add(unit)
+            todo += predecessors[unit]
+    return tuple(sorted(ahead))
 
 
 def _readers_of_one_value(candidates: Candidates) -> Iterator[tuple[int, ...]]:

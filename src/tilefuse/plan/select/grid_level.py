@@ -10,7 +10,7 @@ Within a run the cheapest cuts are found: a kernel of tasks costs one launch, an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilefuse.base import trace
 from tilefuse.base.candidate import Reason, Rejected
@@ -134,6 +134,7 @@ class _Joining:
         pieces = pieces_of(program, name_by_own)
         if isinstance(pieces, Rejected):
             return pieces
+        pieces = tuple(replace(piece, program=self.pricer.as_part(piece.program)) for piece in pieces)
         for piece in pieces:
             key = id(piece.program)
             if key not in self.verdicts:

@@ -56,7 +56,7 @@ def setting_of(graph: Graph, given: Layouts, layouts: Layouts, result_layouts: L
     """The setting of a graph under the decided layouts."""
     decided = dict(layouts) | dict(given)
     one = partial(templates.schedule_pattern, eager_rounding=options.eager_rounding, fetches_early=options.fetches_early)
-    many = partial(templates.schedule_pattern, eager_rounding=options.eager_rounding, packing=True)
+    many = partial(one, packing=True)
     views = find_views(graph, decided, result_layouts)
     pricer = Pricer(graph, without_views(decided, views), device, options, Ways(one, many), AnalyticCost(device))
     return Setting(graph, device, decided, views, pricer)

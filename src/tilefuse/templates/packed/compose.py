@@ -1,10 +1,13 @@
 """Packed kernels: the body of each group by its own template, and the parameters of all parts."""
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.kernel_writer import extent_in_memory
+from tilefuse.kernel.asynchronous import AwaitEarlier
+from tilefuse.kernel.early import PrefetchOnly
 from tilefuse.kernel.ir import Buffer, Group, Kernel, Member
 from tilefuse.kernel.writer import free_identifier, identifier
 from tilefuse.target.device import DeviceSpec
@@ -14,8 +17,11 @@ from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_template
 
 
-def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec) -> Kernel:
-    """The kernel of a packed program: one `Group` each. Its parameters follow the groups, their members and their slots."""
+def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec, settled: Set[str] = frozenset()) -> Kernel:
+    """The kernel of a packed program: one `Group` each. Its parameters follow the groups, their members and their slots.
+
+    settled: as of `KernelTemplate.compose`. A group fetches early the values that are settled for all its members.
+    """
     taken: set[str] = set()
     parameters: list[Buffer] = []
     inside: list[Buffer] = []
@@ -26,7 +32,7 @@ def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec) -> 
         if packed.any_size:
             body = any_size_of(packed.program).compose(packed, device, taken)
         else:
-            body = kernel_template(packed.program.choice).compose(packed.program, device, taken=taken)
+            body = kernel_template(packed.program.choice).compose(packed.program, device, _settled_for_all(packed, settled), taken)
         taken.update(text for b in body.buffers for text in (b.name, identifier(b.name)))
         group, own = _group(program, packed, body, first_block, taken)
         parameters += own
@@ -39,8 +45,22 @@ def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec) -> 
               *(f"group {n}, {len(g.members)} members: {line}" for n, (g, b) in enumerate(zip(groups, bodies, strict=True))
                 for line in b.header[:1]))
     launch = Launch(first_block, choice.threads, 1, shared_bytes, device.starts_early)
+    if any(map(_waits, groups)):
+        groups = [g if _waits(g) else replace(g, body=(AwaitEarlier(), *g.body)) for g in groups]
     return Kernel(program.name, (*parameters, *inside), launch, tuple(groups), header,
-                  min_blocks=max(kernel_template(g.program.choice).resources(g.program, device).min_blocks for g in choice.groups))
+                  min_blocks=max(kernel_template(g.program.choice).resources(g.program, device).min_blocks for g in choice.groups),
+                  num_barriers=max(b.num_barriers for b in bodies))
+
+
+def _waits(group: Group) -> bool:
+    return any(isinstance(s, AwaitEarlier) for s in group.body)
+
+
+def _settled_for_all(packed: PackedGroup, settled: Set[str]) -> frozenset[str]:
+    """Names in the group's body of the values that are settled for each of its members."""
+    own = (*(i.name for i in packed.program.graph.inputs), *packed.program.graph.results)
+    names = frozenset(name for n, name in enumerate(own) if all(part.values[n] in settled for part in packed.parts))
+    return PrefetchOnly(names) if isinstance(settled, PrefetchOnly) else names
 
 
 def _group(program: TileProgram, packed: PackedGroup, body: Kernel, first_block: int, taken: set[str]) -> tuple[Group, list[Buffer]]:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.neighbours import neighbours, part_refusal, program_with, with_threads
+from tilefuse.templates.neighbours import neighbours, program_with, with_threads
 from tilefuse.templates.packed.packed import Packed, regrouped
+from tilefuse.templates.packed.shares import replacement_refusal
 from tilefuse.templates.parts import PackedGroup
 
 
@@ -36,7 +37,7 @@ def _bodies(group: PackedGroup, threads: int, device: DeviceSpec) -> Iterator[Pa
         return
     for near in neighbours(group.program, device)[1:]:
         body = program_with(group.program, near, device) if near.num_threads == threads else None
-        if isinstance(body, TileProgram) and part_refusal(body) is None:
+        if isinstance(body, TileProgram) and replacement_refusal(body, group.program) is None:
             yield PackedGroup(body, tuple(replace(p, num_blocks=body.launch.num_blocks) for p in group.parts))
 
 

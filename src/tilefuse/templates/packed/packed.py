@@ -7,6 +7,7 @@ not grow with their number; for flat walks tensors may differ in size too. Sourc
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.parts import connected_parts
-from tilefuse.domain.roofline import blocks_at_once, crowding_us, launches_us
+from tilefuse.domain.roofline import blocks_at_once, crowding_us, launches_us, price_work
 from tilefuse.domain.tile import Choice, EdgeLevel, TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.target.capabilities import ADDRESS_BYTES, PARAMETER_BYTES
@@ -23,10 +24,12 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize, SizedForm
 from tilefuse.templates.choose import choose_program
+from tilefuse.templates.early import beside_others
 from tilefuse.templates.neighbours import common_threads, part_refusal, with_threads
+from tilefuse.templates.packed.shares import shared_blocks
 from tilefuse.templates.parts import PackedGroup, Part
 from tilefuse.templates.registry import kernel_template
-from tilefuse.templates.request import Request, has_products, with_sums
+from tilefuse.templates.request import Request, has_products, is_vector_product, with_sums
 
 # Tensors of one packed kernel: their addresses and nothing else are its parameters.
 MAX_OPERANDS = PARAMETER_BYTES // ADDRESS_BYTES
@@ -71,9 +74,32 @@ class _Scheduled:
 def schedule_packed(request: Request) -> TileProgram | Rejected:
     """The packed tile program of a pattern, or why there is none; the program of its only part where it has one.
 
+    Products with a vector that read one norm are tried as parts of which each computes the norm.
     Cost: each structure of parts is scheduled once, and once more for each number of threads that it shares with others.
     """
-    scheduled = _schedule_parts(request)
+    whole = _packed(request, _schedule_parts(request))
+    if not _share_reductions(request.graph):
+        return whole
+    return _cheaper(whole, _packed(request, _schedule_parts(request, reductions=True)), request.device)
+
+
+def _share_reductions(graph: Graph) -> bool:
+    """Whether the pattern has products with a vector, and no others, of which several depend on one inner reduction."""
+    products = [n for n in graph.nodes if n.category == "library"]
+    if len(products) < 2 or not all(is_vector_product(n, graph) for n in products):
+        return False
+    return len(connected_parts(graph, recompute=True, reductions=True)) > len(connected_parts(graph, recompute=True))
+
+
+def _cheaper(first: TileProgram | Rejected, second: TileProgram | Rejected, device: DeviceSpec) -> TileProgram | Rejected:
+    """The program of less predicted time; the only program where one is refused, or the first refusal."""
+    if isinstance(first, Rejected) or isinstance(second, Rejected):
+        return second if isinstance(first, Rejected) and not isinstance(second, Rejected) else first
+    return min((first, second), key=lambda p: _price_us(p, device))
+
+
+def _packed(request: Request, scheduled: list[_Scheduled] | Rejected) -> TileProgram | Rejected:
+    """The parts in one kernel, or why there is none."""
     if isinstance(scheduled, Rejected):
         return scheduled
     if len(scheduled) == 1:
@@ -85,6 +111,29 @@ def schedule_packed(request: Request) -> TileProgram | Rejected:
     operands = sum(len(s.part.inputs) + len(s.part.results) for s in work)
     if operands > MAX_OPERANDS:
         return Rejected(Reason.TOO_MANY_OPERANDS, f"{operands} tensors, at most {MAX_OPERANDS} in one launch")
+    in_one_round, in_turns = _in_one_round(request, work), _in_turns(request, work)
+    return in_one_round if in_turns is None else _cheaper(in_one_round, in_turns, request.device)
+
+
+def _price_us(program: TileProgram, device: DeviceSpec) -> float:
+    """Time of the kernel as one of many. Units: microseconds. Source: `domain/roofline.py`."""
+    template = kernel_template(program.choice)
+    return price_work(beside_others(template.work(program, device), template.overlaps(program.choice), program, device), device).us
+
+
+def _in_turns(request: Request, work: list[_Scheduled]) -> TileProgram | None:
+    """The packed program whose parts share the blocks that run at once; None where a part's blocks take no turns."""
+    members = Counter(s.structure for s in work)
+    shares = shared_blocks({s.structure: s.program for s in work}, members, request.fetches_early, request.device)
+    if shares is None:
+        return None
+    shared = [_Scheduled(s.part, s.structure, shares[s.structure]) for s in work]
+    threads = shared[0].program.launch.num_threads
+    return _program(request, shared, _grouped(shared, request.device, threads), threads)
+
+
+def _in_one_round(request: Request, work: list[_Scheduled]) -> TileProgram | Rejected:
+    """The packed program whose parts have as many blocks as their own kernels have, or why there is none."""
     distinct = {s.structure: s.program for s in work}
     for program in distinct.values():
         if (why := part_refusal(program)) is not None:
@@ -103,9 +152,12 @@ def schedule_packed(request: Request) -> TileProgram | Rejected:
     return crowded if crowded is not None else _program(request, alike, groups, threads)
 
 
-def _schedule_parts(request: Request) -> list[_Scheduled] | Rejected:
+def _schedule_parts(request: Request, reductions: bool = False) -> list[_Scheduled] | Rejected:
     """Every part that has elements, with its program; one that a kernel cannot hold is taken apart where its results share internal
-    maps only."""
+    maps only.
+
+    reductions: each product has its own copy of the internal reductions that it depends on.
+    """
     scheduled: list[_Scheduled] = []
     known = request.known
     # First nodes that read the same inputs together, then those that depend on each other, then those that only share maps.
@@ -120,7 +172,8 @@ def _schedule_parts(request: Request) -> list[_Scheduled] | Rejected:
         products = has_products(part)
         if step == 0 and (products or len(part.inputs) + len(part.results) > SEARCH.packing.sibling_operands):
             # Products that share an operand, or maps of it, have tiles of their own each.
-            todo.extend((p, 2 if products else 1) for p in reversed(connected_parts(part, recompute=products)))
+            apart = connected_parts(part, recompute=products, reductions=reductions and products)
+            todo.extend((p, 2 if products else 1) for p in reversed(apart))
             continue
         program = known.programs.get((structure, None))
         if program is None:

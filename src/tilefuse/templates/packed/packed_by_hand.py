@@ -16,9 +16,10 @@ from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.by_hand import program_by_hand
-from tilefuse.templates.neighbours import part_refusal, program_with, with_threads
+from tilefuse.templates.neighbours import program_with, with_threads
 from tilefuse.templates.notation import Schedule, Template
 from tilefuse.templates.packed.packed import Packed, packed_like, regrouped
+from tilefuse.templates.packed.shares import replacement_refusal
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.walk import walk_template
 
@@ -72,14 +73,17 @@ def _by_part(packed: Packed, template: Template) -> tuple[Template, ...]:
 
 
 def _place(packed: Packed, template: Template) -> int:
-    """Which group a template is of: the one that computes the first value with a schedule."""
+    """Which group a template is of: the one that computes the first value with a schedule that no other group computes too, as several
+    compute a norm that they share; where there is none, the first group that computes the first value."""
     if not template.schedules:
         raise UserError("a part of a packed kernel is found by the values that it computes, and the template has no schedule",
                         hint="as in: 2 x { y [GRID-CTA_1024]; steps=2; }")
+    homes = {s.name: [n for n, group in enumerate(packed.groups) if any(s.name in part.nodes for part in group.parts)]
+             for s in template.schedules}
     first = template.schedules[0]
-    for n, group in enumerate(packed.groups):
-        if any(first.name in part.nodes for part in group.parts):
-            return n
+    for places in (*(p for p in homes.values() if len(p) == 1), homes[first.name]):
+        if places:
+            return places[0]
     names = [node for group in packed.groups for part in group.parts for node in part.nodes]
     raise NameLookupError(f"no part computes %{first.name}", where=first.span,
                           hint=nearest(first.name, names) or f"values: {', '.join(names[:SEARCH.texts.listed])}")
@@ -87,7 +91,7 @@ def _place(packed: Packed, template: Template) -> int:
 
 def _with_own_names(group: PackedGroup, template: Template) -> Template:
     """The template in the names of the group's body, which are those of one member."""
-    member = next(p for p in group.parts if template.schedules[0].name in p.nodes)
+    member = max(group.parts, key=lambda p: sum(s.name in p.nodes for s in template.schedules))
     own = dict(zip(member.nodes, (n.name for n in group.program.graph.nodes), strict=True))
     return replace(template, schedules=tuple(replace(s, name=own.get(s.name, s.name)) for s in template.schedules))
 
@@ -96,7 +100,7 @@ def _by_hand(group: PackedGroup, template: Template, device: DeviceSpec) -> Pack
     if group.any_size:
         return regrouped(group, walk_template(group.program.choice).choice_by_hand(group.program, template, device))
     body = program_by_hand(group.program, template, device)
-    if (why := part_refusal(body)) is not None:
+    if (why := replacement_refusal(body, group.program)) is not None:
         raise UserError(f"a part of a packed kernel cannot be like this: {why}", where=template.schedules[0].span)
     return _with_program(group, body)
 

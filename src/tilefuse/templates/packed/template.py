@@ -1,7 +1,7 @@
 """Independent parts in one kernel as a template: what it says of itself follows from its parts' templates."""
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Set
+from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -18,6 +18,7 @@ from tilefuse.templates.packed.compose import compose_packed
 from tilefuse.templates.packed.neighbours import packed_neighbours
 from tilefuse.templates.packed.packed import Packed, blocks_together, packed_like, schedule_packed
 from tilefuse.templates.packed.packed_by_hand import packed_by_hand
+from tilefuse.templates.packed.shares import turns_bytes
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.request import Request
@@ -39,7 +40,8 @@ class PackedTemplate(KernelTemplate[Packed]):
         works = [_group_work(g, device) for g in choice.groups]
         together = blocks_together(choice.groups, device, choice.threads) if any(w.blocks for w in works) else 0
         blocks = tuple(replace(b, resident=max(min(b.resident, together), 1)) for w in works for b in w.blocks)
-        return replace(summed(works), grid=program.launch, read_bytes=program.bytes_read, global_bytes=program.bytes_moved, blocks=blocks)
+        whole = replace(summed(works), grid=program.launch, read_bytes=program.bytes_read, global_bytes=program.bytes_moved, blocks=blocks)
+        return _in_turns(whole, choice, works, device) if takes_turns(choice) else whole
 
     def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
         """The most of each that a part needs."""
@@ -47,12 +49,13 @@ class PackedTemplate(KernelTemplate[Packed]):
         return Resources(max(r.registers for r in needs), max(r.shared_bytes for r in needs), max(r.min_blocks for r in needs))
 
     def overlaps(self, choice: Packed) -> Overlaps:
-        """Parts walk memory side by side: there is no one direction."""
-        return Overlaps(walks_memory=False, turns=False, waits_itself=False, fetches_settled=False)
+        """Parts walk memory side by side: there is no one direction. Blocks in turns fetch ahead in all parts, or in none."""
+        early = takes_turns(choice)
+        return Overlaps(walks_memory=False, turns=False, waits_itself=early, fetches_settled=early, one_wave=early, prefetches=early)
 
     def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
         """One group of statements for each body."""
-        return compose_packed(program, self.choice_of(program), device)
+        return compose_packed(program, self.choice_of(program), device, settled)
 
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Packed, ...]:
         """Other threads for all parts, or another body for one of them."""
@@ -140,6 +143,14 @@ class PackedTemplate(KernelTemplate[Packed]):
         """None: it is no part."""
         return None
 
+    def in_turns(self, program: TileProgram, blocks: int, fetches_early: bool, device: DeviceSpec) -> TileProgram | None:
+        """None: it is no part."""
+        return None
+
+    def turns_bytes(self, program: TileProgram) -> int:
+        """0: as `in_turns`."""
+        return 0
+
     def thread_loss(self, choice: Packed, changed: Packed, device: DeviceSpec) -> float:
         """Nothing: it is no part."""
         return 0.0
@@ -147,6 +158,21 @@ class PackedTemplate(KernelTemplate[Packed]):
     def likeness(self, program: TileProgram) -> Hashable | None:
         """None: it is no part."""
         return None
+
+
+def takes_turns(choice: Packed) -> bool:
+    """Whether the blocks of all parts take turns and run at once."""
+    return all(turns_bytes(g.program) for g in choice.groups)
+
+
+def _in_turns(whole: Work, choice: Packed, works: Sequence[Work], device: DeviceSpec) -> Work:
+    """The work of blocks in turns: their copies in flight, and the block with the most turns, whose last ones have the memory alone."""
+    blocks = sum(g.num_blocks for g in choice.groups)
+    flight_bytes = sum(w.flight_bytes * g.num_blocks for w, g in zip(works, choice.groups, strict=True)) // blocks
+    mean_bytes = whole.global_bytes / device.num_multiprocessors
+    beyond = max(max(turns_bytes(g.program) for g in choice.groups) / mean_bytes - 1.0, 0.0)
+    return replace(whole, flight_bytes=flight_bytes, fetches_early=all(w.fetches_early for w in works),
+                   traffic_factor=1.0 + beyond / device.fitted.flight.multiprocessor_shares)
 
 
 def _group_work(group: PackedGroup, device: DeviceSpec) -> Work:

@@ -22,17 +22,24 @@ from tilefuse.templates.rows.starts import widest_run
 POSITIONS = ("argmax", "argmin")
 
 
-def choose_shared(domain: Domain, device: DeviceSpec, touched: list[Access], fetches_early: bool) -> Rows | None:
-    """Rows in queues, beside vectors that all of them share; None where there are none, or on the host.
+def choose_shared(domain: Domain, device: DeviceSpec, touched: list[Access], fetches_early: bool, blocks: int) -> Rows | None:
+    """Rows in queues of so many blocks at most, beside vectors that all rows share; None where there are none, or on the host.
 
     fetches_early: whether rows may set out while the kernel ahead still runs. Otherwise vectors must have something to prepare.
     """
-    if device.kind == "host" or not prepared_values(domain).vectors and not (fetches_early and multiplies_shared(domain, device)):
+    if not shares_vectors(domain, device, fetches_early):
         return None
     rows_order, row_order = _orders(domain, touched)
     last = tuple(a for a in row_order if domain.extents[a] > 1)[-1:]
     width = widest_vector(touched, last, domain.num_reduced, vector_limit(touched, device))
-    return shared_queue(RowShape.of(domain, device, rows_order, row_order, width, kept_bytes_of(domain, touched)))
+    return shared_queue(RowShape.of(domain, device, rows_order, row_order, width, kept_bytes_of(domain, touched)), blocks)
+
+
+def shares_vectors(domain: Domain, device: DeviceSpec, fetches_early: bool) -> bool:
+    """Whether rows may gain by queues beside a vector that all of them share. fetches_early: as of `choose_shared`."""
+    if device.kind == "host":
+        return False
+    return bool(prepared_values(domain).vectors) or fetches_early and multiplies_shared(domain, device)
 
 
 def _orders(domain: Domain, touched: list[Access]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -21,16 +21,16 @@ from tilefuse.templates.explained import LevelTile, extents_of, length_of
 from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with_sectors
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.overwrites import has_one_value_a_row, reads_end_at_sums
-from tilefuse.templates.request import WalkedPattern
-from tilefuse.templates.rows.choose import choose_rows, choose_shared
+from tilefuse.templates.request import WalkedPattern, walked_pattern
+from tilefuse.templates.rows.choose import choose_rows, choose_shared, shares_vectors
 from tilefuse.templates.rows.choose_carried import choose_carried
 from tilefuse.templates.rows.compose import compose_rows
 from tilefuse.templates.rows.legality import row_refusal
-from tilefuse.templates.rows.modes import Held, RowQueue, Rows, Split, Streamed
+from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed
 from tilefuse.templates.rows.neighbours import rows_neighbours
 from tilefuse.templates.rows.packing import row_part_refusal, row_thread_loss, rows_with_threads
-from tilefuse.templates.rows.reads import fetched_touches
 from tilefuse.templates.rows.shared.prepared import prepared_reads, prepared_values
+from tilefuse.templates.rows.shared.queue import slot_bytes, waits_once
 from tilefuse.templates.rows.text.notation import RowsNotation
 from tilefuse.templates.template import Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate
@@ -52,9 +52,8 @@ class RowsTemplate(WalkTemplate[Rows]):
             work = replace(work, exchange=exchange_by_lanes(domain, choice.threads, fitted))
         if not waits_once(choice):
             return work
-        queued = sum(t.dtype.itemsize for t in fetched_touches(domain))
         vectors = sum(v.node.type.dtype.itemsize for v in prepared_values(domain).vectors)
-        return replace(work, flight_bytes=choice.slots * choice.rows * domain.num_reduced * queued, fetches_early=True,
+        return replace(work, flight_bytes=choice.slots * slot_bytes(choice, domain), fetches_early=True,
                        exchange=replace(work.exchange, wait_cycles=work.exchange.wait_cycles + fitted.global_cycles),
                        shared_bytes=work.shared_bytes + domain.num_kept * domain.num_reduced * vectors)
 
@@ -80,10 +79,14 @@ class RowsTemplate(WalkTemplate[Rows]):
         return (Ending("last block", program.launch.num_blocks),) if choice.split > 1 else ()
 
     def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
-        """The vectors of a row that a thread holds."""
-        c = self.choice_of(program)
+        """The vectors of a row that a thread holds, and the slots of a queue."""
+        c, domain = self.choice_of(program), program.domain
         least = device.fitted.packed.reduction_registers
-        return Resources(least + c.vector * (c.chunks if c.in_registers else c.batch) * len(program.graph.inputs), 1024)
+        shared_bytes = 1024
+        if waits_once(c):
+            vectors = sum(v.node.type.dtype.itemsize for v in prepared_values(domain).vectors)
+            shared_bytes += c.slots * slot_bytes(c, domain) + domain.num_reduced * vectors
+        return Resources(least + c.vector * (c.chunks if c.in_registers else c.batch) * len(program.graph.inputs), shared_bytes)
 
     def overlaps(self, choice: Rows) -> Overlaps:
         """Blocks of one row or a few walk memory by their numbers; rows in turns and clusters have an order of their own."""
@@ -119,7 +122,8 @@ class RowsTemplate(WalkTemplate[Rows]):
         if pattern.sums_columns:
             return Rejected(Reason.OTHER_TEMPLATE, "kept axes run along memory")
         choice = choose_rows(domain, device, pattern.accesses)
-        queued = None if pattern.is_part else choose_shared(domain, device, pattern.accesses, pattern.fetches_early)
+        queued = None if pattern.is_part else choose_shared(domain, device, pattern.accesses, pattern.fetches_early,
+                                                            device.num_multiprocessors)
         if queued is None or isinstance(choice, Rejected):
             return choice if queued is None else queued
         return min((choice, queued), key=lambda c: self._price_us(self._program(pattern, c, domain), device))
@@ -182,14 +186,26 @@ class RowsTemplate(WalkTemplate[Rows]):
         """More rows a block, or more threads a row."""
         return rows_with_threads(self.choice_of(program), program.domain, threads, device)
 
+    def in_turns(self, program: TileProgram, blocks: int, fetches_early: bool, device: DeviceSpec) -> TileProgram | None:
+        """Queues of rows beside vectors that all rows share."""
+        if not shares_vectors(program.domain, device, fetches_early):
+            return None
+        pattern = walked_pattern(program.graph, program.layouts, device)
+        choice = None if isinstance(pattern, Rejected) else choose_shared(pattern.domain, device, pattern.accesses, fetches_early, blocks)
+        if isinstance(pattern, Rejected) or choice is None or not waits_once(choice):
+            return None
+        queued = self.program_by(pattern, choice)
+        return None if isinstance(queued, Rejected) else queued
+
+    def turns_bytes(self, program: TileProgram) -> int:
+        """All rows of a block, those beyond the last one too."""
+        choice, domain = self.choice_of(program), program.domain
+        turns = -(-domain.num_kept // (choice.groups * choice.rows)) if waits_once(choice) else 0
+        return turns * slot_bytes(choice, domain)
+
     def thread_loss(self, choice: Rows, changed: Rows, device: DeviceSpec) -> float:
         """Less where only the rows a block change."""
         return row_thread_loss(choice, changed, device.fitted.packed)
-
-
-def waits_once(choice: Rows) -> bool:
-    """Whether all blocks run at once, each with several rows in queues of teams, and no sums are carried."""
-    return isinstance(choice.mode, RowQueue) and choice.rows > 1 and not choice.carried_rows
 
 
 def _read_again(access: Access, domain: Domain, tiles: int, fitted: TrafficFigures) -> int:

@@ -14,7 +14,7 @@ from tilefuse.templates.rows.walk import RowState
 
 
 def prefetch_rows(state: RowState, touches: Collection[Touch]) -> None:
-    """Prefetches of the first rows of each team, by its threads: as many as the share of L2 allows that pending operands may take.
+    """Prefetches of the first rows of each team, by its threads: as many as a block's share of L2 allows that pending operands may take.
 
     Requires: each touch is one run of the row.
     """
@@ -22,7 +22,8 @@ def prefetch_rows(state: RowState, touches: Collection[Touch]) -> None:
     e, domain = w.emitter, w.domain
     of_turn = c.groups * c.rows
     turn_bytes = of_turn * domain.num_reduced * sum(t.dtype.itemsize for t in touches)
-    turns = min(max(int(pending_bytes(w.device) // turn_bytes), 1), -(-domain.num_kept // of_turn))
+    room_bytes = pending_bytes(w.device) * min(c.groups / w.device.num_multiprocessors, 1.0)
+    turns = min(max(int(room_bytes // turn_bytes), 1), -(-domain.num_kept // of_turn))
     with e.loop("begun", turns, unroll=True) as begun:
         row = e.let("row_begun", (begun * c.rows + state.row_of_block) * c.groups + state.row, turns * of_turn)
         for t in touches:

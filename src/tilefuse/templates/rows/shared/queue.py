@@ -17,8 +17,8 @@ from tilefuse.templates.rows.shape import RowShape
 from tilefuse.templates.rows.shared.prepared import prepared_values
 
 
-def shared_queue(row: RowShape) -> Rows | None:
-    """Rows in queues of teams, beside vectors that all rows share; None where no slot fits."""
+def shared_queue(row: RowShape, blocks: int) -> Rows | None:
+    """Rows in queues of teams of so many blocks at most, beside vectors that all rows share; None where no slot fits."""
     domain, device, fitted = row.domain, row.device, row.fitted.shared
     prepared = prepared_values(domain).vectors
     if not fetches_wide(domain, device, row.vector) or domain.num_reduced % row.vector:
@@ -33,12 +33,22 @@ def shared_queue(row: RowShape) -> Rows | None:
     threads, best = fitted.row_threads, None
     while threads <= fitted.threads:
         rows = fitted.threads // threads
-        turns = -(-domain.num_kept // (rows * device.num_multiprocessors))
+        turns = -(-domain.num_kept // (rows * blocks))
         groups, slots = -(-domain.num_kept // (rows * turns)), min(max(room, 0) // (rows * row_bytes), turns, fitted.slots)
         if slots and best is None or best is not None and slots > best.slots:
             best = row.kernel(threads, -(-row.vectors // threads), RowQueue(groups, slots), rows=rows)
         threads *= 2
     return best
+
+
+def waits_once(choice: Rows) -> bool:
+    """Whether all blocks run at once, each with several rows in queues of teams, and no sums are carried."""
+    return isinstance(choice.mode, RowQueue) and choice.rows > 1 and not choice.carried_rows
+
+
+def slot_bytes(choice: Rows, domain: Domain) -> int:
+    """Bytes of a block's rows of one turn in their slots."""
+    return choice.rows * domain.num_reduced * sum(t.dtype.itemsize for t in fetched_touches(domain))
 
 
 def multiplies_shared(domain: Domain, device: DeviceSpec) -> bool:

@@ -215,6 +215,14 @@ class StitchedTemplate(StagedTemplate[Stitched, StitchPlan]):
         legal = threads % WARP == 0 and threads >= device.fitted.packed.least_stitched_threads
         return replace(self.choice_of(program), threads=threads) if legal else None
 
+    def in_turns(self, program: TileProgram, blocks: int, fetches_early: bool, device: DeviceSpec) -> TileProgram | None:
+        """None: its blocks load tiles behind the kernel ahead."""
+        return None
+
+    def turns_bytes(self, program: TileProgram) -> int:
+        """0: as `in_turns`."""
+        return 0
+
     def thread_loss(self, choice: Stitched, changed: Stitched, device: DeviceSpec) -> float:
         """As much for each doubling as for each halving."""
         return device.fitted.packed.row_threads_loss * abs(log2(changed.num_threads / choice.num_threads))
