@@ -196,8 +196,8 @@ class IntegerProgram:
         import highspy
         import numpy
 
-        solver: Any = highspy.Highs()
-        for name, value in (("output_flag", False), ("threads", 1), ("parallel", "off"), ("random_seed", 0), ("mip_rel_gap", 0.0),
+        solver = silent_solver(highspy.Highs)
+        for name, value in (("threads", 1), ("parallel", "off"), ("random_seed", 0), ("mip_rel_gap", 0.0),
                             ("mip_abs_gap", SCORE_TOLERANCE_US / 2)):
             solver.setOptionValue(name, value)
         if len(self._columns) > SEARCH.selection.presolved_columns:
@@ -229,3 +229,15 @@ class IntegerProgram:
             self._cuts[row] = None
             columns, coefficients = [c for c, _ in row.terms], [k for _, k in row.terms]
             self._solver.addRow(-highspy.kHighsInf, row.upper, len(columns), columns, coefficients)
+
+
+def silent_solver(kind: Any) -> Any:
+    """A solver of HiGHS's class, whose constructor writes nothing to standard output.
+
+    From 1.16 on it prints the licence where it enables callbacks, before a caller can switch its output off.
+    """
+    def enable(solver: Any) -> None:
+        solver.setOptionValue("output_flag", False)
+        kind.enableCallbacks(solver)
+
+    return type("SilentSolver", (kind,), {"enableCallbacks": enable})()

@@ -146,3 +146,9 @@ def test_other_conditions_are_kept() -> None:
 def test_a_cycle_names_where_it_enters_and_leaves() -> None:
     found = Contraction(3, [(0, 1), (1, 2)], [(0, 2)]).cycles([0])
     assert [(c.pairs, c.columns, c.nodes) for c in found] == [(((2, 0),), (0,), (1,))]
+
+
+def test_the_solver_writes_nothing_to_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    """HiGHS 1.16 printed its licence at every compile."""
+    assert solved(2, [(0, 1)], [Column((0, 1), 1.0)]).taken
+    assert capfd.readouterr().out == ""
