@@ -1,7 +1,7 @@
 """Cases of attention by name: the plain definition, its inputs, and its definition in double precision.
 
     bf16/causal/2x32g8x8192x128         type, kind, batch x heads [g key heads] x rows [k keys] x width
-    f16/window1024/1x16x8192x64         kinds with a number: window, prefix, cap
+    f16/window1024/1x16x8192x64         kinds with a number: window, prefix, cap, documents (of each batch, causal)
 """
 from __future__ import annotations
 
@@ -59,6 +59,9 @@ class Attention:
             case "padding":
                 ends = torch.randint(self.keys // 4, self.keys, (self.batch, 1), device=device, generator=draw)
                 made.append((torch.arange(self.keys, device=device) < ends)[:, None, None, :])
+            case "documents":
+                ids = torch.randint(0, self.number, (self.batch, self.keys), device=device, generator=draw).sort(-1).values.int()
+                made += [ids[:, None, self.keys - self.rows:, None].contiguous(), ids[:, None, None, :]]
             case "lengths":
                 made.append(torch.randint(self.keys // 4, self.keys, (self.batch, 1, 1, 1), device=device, generator=draw))
         return made
@@ -76,6 +79,8 @@ class Attention:
                 return torch.where(causal & (row - column < self.number), s, LOWEST)
             case "prefix":
                 return torch.where(causal | (column < self.number), s, LOWEST)
+            case "documents":
+                return torch.where(causal & (extra[0] == extra[1]), s, LOWEST)
             case "alibi":
                 slope = torch.exp2(-8.0 / self.heads * (head + 1))
                 wide = s if s.dtype == torch.float64 else s.float()

@@ -7,6 +7,7 @@ import pytest
 
 from tests.compile_only.assembler import assembled, without_spills
 from tests.compile_only.machine_code import products_in
+from tests.unit.templates.staged.walked.bounded_cases import Bounded
 from tests.unit.templates.staged.walked.variants import Variant
 from tests.unit.templates.stitched_graphs import attention
 from tilefuse.domain.tile import TileProgram
@@ -63,6 +64,23 @@ def test_variants_spill_nothing(variant: Variant, choice: PipelinedWalk) -> None
     """Masks, biases in shared memory and functions of scores leave scores, powers and sums in registers."""
     program = schedule_walk(variant.graph(), {}, H200, choice)
     assert isinstance(program, TileProgram), program
+    kernel = with_index_bits(compose_walk(program, H200))
+    assert kernel.index_bits == 32
+    _, report = assembled(print_cuda(kernel, H200), "sm_90a")
+    assert without_spills(report), report
+    assert "serialized" not in report
+
+
+@pytest.mark.parametrize(("variant", "choice"), [
+    (replace(LONG, scores=("documents",)), None), (replace(LONG, scores=("same",), inner=128, width=128), None),
+    (replace(LONG, scores=("documents", "window"), window=1024), None), (replace(LONG, scores=("hidden",)), None),
+    (replace(LONG, scores=("documents",), group=4, inner=128, width=128), PipelinedWalk(128, 2, 1, 2, 1, 132)),
+    (replace(LONG, scores=("cap", "documents")), PipelinedWalk(64, 2, 2, 4, 1, 132)),
+    (replace(LONG, scores=("documents",), rows=3999, keys=3999, inner=128, width=128), None),
+], ids=["documents", "documents, width 128", "window", "mask", "groups", "cap", "odd lengths"])
+def test_walks_that_memory_bounds_spill_nothing(variant: Variant, choice: PipelinedWalk | None) -> None:
+    """Bounds of blocks of rows, and the masks of single warpgroups."""
+    program = Bounded(variant, choice).program()
     kernel = with_index_bits(compose_walk(program, H200))
     assert kernel.index_bits == 32
     _, report = assembled(print_cuda(kernel, H200), "sm_90a")

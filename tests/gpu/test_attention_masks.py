@@ -1,4 +1,5 @@
-"""Rows of attention that a boolean mask hides whole, on a device: zeros whichever of torch's kernels computes the call."""
+"""Masks of attention on a device: rows that are hidden whole are zeros by all of torch's kernels; masks of documents and of blocks, which
+bound walks at run time."""
 from __future__ import annotations
 
 import pytest
@@ -21,3 +22,57 @@ def test_hidden_rows_are_zeros(dtype: torch.dtype) -> None:
     scores = (q.double() @ k.double().mT * 0.125).masked_fill(~mask, float("-inf"))
     wanted = torch.softmax(scores, -1).nan_to_num(0.0) @ v.double()
     assert (y.double() - wanted).abs().max() <= 0.02
+
+
+def masks_of(kind: str, batch: int, length: int) -> torch.Tensor:
+    """Documents one after another, in no order, one alone, or a document a row."""
+    generator = torch.Generator("cuda").manual_seed(3)
+    names = torch.randint(0, 6, (batch, length), device="cuda", generator=generator)
+    match kind:
+        case "sorted":
+            return names.sort(-1).values
+        case "one":
+            return torch.full_like(names, 4)
+        case "each":
+            return torch.arange(length, device="cuda").expand(batch, -1).contiguous()
+    return names
+
+
+@pytest.mark.skipif(torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0), reason="walks need capability 9.0")
+@pytest.mark.parametrize("kind", ["sorted", "unsorted", "one", "each"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("length", "width"), [(2048, 64), (1999, 128)])
+def test_documents(kind: str, causal: bool, length: int, width: int) -> None:
+    """Compiled attention with the comparison of documents, against f64; two calls with other boundaries by one program."""
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: torch.Tensor) -> torch.Tensor:
+        place = torch.arange(length, device=q.device)
+        seen = names[:, None, :, None] == names[:, None, None, :]
+        seen = seen & (place <= place[:, None]) if causal else seen
+        scores = torch.where(seen, q @ k.mT * width**-0.5, float("-inf"))
+        return torch.softmax(scores, -1).to(q.dtype) @ v
+
+    generator = torch.Generator("cuda").manual_seed(5)
+    q, k, v = (torch.randn(4, 8, length, width, device="cuda", generator=generator).to(torch.bfloat16) for _ in range(3))
+    compiled = torch.compile(attend, backend="tilefuse", dynamic=False)
+    for names in (masks_of(kind, 4, length), masks_of("sorted", 4, length)):
+        found, wanted = compiled(q, k, v, names), attend(q.double(), k.double(), v.double(), names)
+        assert (found.double() - wanted).abs().max() <= 0.03
+
+
+@pytest.mark.skipif(torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0), reason="walks need capability 9.0")
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_masks_of_blocks(share: float) -> None:
+    """A dense mask of blocks that are full, empty or cut, by a call of the library, whose hidden rows are zeros."""
+    generator = torch.Generator("cuda").manual_seed(5)
+    q, k, v = (torch.randn(2, 8, 2048, 64, device="cuda", generator=generator).to(torch.float16) for _ in range(3))
+    mask = (torch.rand(2, 1, 20, 20, device="cuda", generator=generator) < share).repeat_interleave(103, -1).repeat_interleave(103, -2)
+    mask = mask[..., :2048, :2048].contiguous()
+    mask[:, :, 7] = False
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    found = torch.compile(attend, backend="tilefuse", dynamic=False)(q, k, v, mask)
+    scores = (q.double() @ k.double().mT / 8).masked_fill(~mask, float("-inf"))
+    wanted = torch.softmax(scores, -1).nan_to_num(0.0) @ v.double()
+    assert (found.double() - wanted).abs().max() <= 0.02 and not found[:, :, 7].any()

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.unit.templates.staged.walked.bounded_cases import BOUNDED_CASES, summarised
 from tests.unit.templates.staged.walked.part_cases import PART_CASES
 from tests.unit.templates.staged.walked.walk_cases import CASES, drawn
 from tests.unit.templates.stitched_cases import in_double
@@ -57,6 +58,24 @@ def test_kernel_computes_the_walk(name: str) -> None:
         assert (found[infinite] == expected[infinite]).all()
         found, expected = found[~infinite], expected[~infinite]
         assert np.nanmax(np.abs(found - expected), initial=0.0) <= case.tolerance * max(np.nanmax(np.abs(expected), initial=0.0), 1.0)
+
+
+@pytest.mark.parametrize("name", BOUNDED_CASES)
+def test_walks_that_memory_bounds(name: str) -> None:
+    """Walks that read summaries of data, beside the definition without bounds in f64."""
+    case = BOUNDED_CASES[name]
+    program, arrays = case.program(), summarised(case)
+    values = {v.name: torch.from_numpy(np.asarray(arrays[v.name])).to("cuda", TORCH_DTYPES[v.type.dtype.name]) for v in program.graph.inputs
+              if v.type.dtype != BF16}
+    values |= {v.name: torch.from_numpy(arrays[v.name].astype(np.float32)).to("cuda", torch.bfloat16) for v in program.graph.inputs
+               if v.type.dtype == BF16}
+    (got,) = on_device(program, values)
+    definition = case.graphs[0]
+    wide = {v.name: (x.double() if (x := values[v.name]).is_floating_point() else x).cpu().numpy() for v in definition.inputs}
+    found, expected = got.double().cpu().numpy().ravel(), np.asarray(interpret(in_double(definition), wide)[0]).ravel()
+    assert (np.isnan(found) == np.isnan(expected)).all()
+    bound = 2.0 ** (-5 if case.variant.dtype == BF16 else -8)
+    assert np.nanmax(np.abs(found - expected), initial=0.0) <= bound * max(np.nanmax(np.abs(expected), initial=0.0), 1.0)
 
 
 @pytest.mark.parametrize(("batch", "length", "width", "dtype", "causal", "choice"), [

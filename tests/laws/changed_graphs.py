@@ -104,6 +104,17 @@ ATTENTION = """graph @g(%q: f16[400, 70, 16], %k: f16[400, 130, 16], %v: f16[400
   %y: f16[400, 70, 24] = library.attention (%q, %k, %v) {causal = true, dropout = 0.0, has_mask = false, scale = 0.25}
   return %y
 }"""
+DOCUMENTS = """graph @g(%q: f16[400, 260, 16], %k: f16[400, 300, 16], %v: f16[400, 300, 24], %d: i32[260], %e: i32[300])
+        -> (f16[400, 260, 24]) {
+  %s: f16[400, 260, 300] = library.matmul (%q, %k) {precision = "default", transpose_a = false, transpose_b = true}
+  %w: f32[400, 260, 300] = map [i, r, c] { select(eq(%d[r], %e[c]), f32(%s[i, r, c]), -inf:f32) }
+  %m: f32[400, 260] = reduce.max [i, r] over [c < 300] { %w[i, r, c] }
+  %x: f32[400, 260, 300] = map [i, r, c] { exp(sub(%w[i, r, c], %m[i, r])) }
+  %t: f32[400, 260] = reduce.sum [i, r] over [c < 300] { %x[i, r, c] }
+  %p: f16[400, 260, 300] = map [i, r, c] { f16(div(%x[i, r, c], %t[i, r])) }
+  %y: f16[400, 260, 24] = library.matmul (%p, %v) {precision = "default", transpose_a = false, transpose_b = false}
+  return %y
+}"""
 
 COLUMN_SUM = """graph @g(%x: f16[1024, 64], %w: f16[64, 1024]) -> (f16[1024, 1024], f32[1024]) {
   %p: f16[1024, 1024] = library.matmul (%x, %w)
@@ -115,7 +126,7 @@ COLUMN_SUM = """graph @g(%x: f16[1024, 64], %w: f16[64, 1024]) -> (f16[1024, 102
 CHANGED: dict[str, Changed] = {c.item.name: c for c in (
     changed("separate-updates", SWAPPED), changed("separate-fills", FILLS), changed("order-updates", UPDATE),
     changed("call-products", LONG_SUM), changed("reduce-product-rows", ROW_MAXIMA), changed("expand-attention", ATTENTION),
-    changed("sum-product-columns", COLUMN_SUM),
+    changed("sum-product-columns", COLUMN_SUM), changed("bound-masks", DOCUMENTS),
     changed(StatePrecision("tf32", "f32"), product("f32", 3, 8, 5)), changed("split-long-scans", SCAN),
     changed("split-cross-reductions", CENTRED), changed("split-long-products", product("f32", 3, 4096, 5)),
     changed("pad-products", product("f16", 2000, 1996, 1301)), changed("split-convolution-biases", convolution("f32", 1, True)),

@@ -100,6 +100,9 @@ class PipelineLimits:
     bias_slots: tuple[int, ...] = bound(
         (2, 1, 0), "slots", "Slots of a walk's ring of biases.",
         "with two, one is filled while the other is read; with none, threads load their elements")
+    walked_share: float = bound(
+        0.5, "1", "Share of a tile's turns that bounds in memory are assumed to leave, such as those of documents.",
+        "assumption: plans are made without the data; bounds are taken where the other share of the walk takes longer than their kernels")
     walk_tiles: int = bound(64, "tiles a block", "Tiles of a block whose turns are added up one by one where a mask shortens some.",
                             "blocks with more have equally many turns, as far as prices go")
     warpgroup_tiles: tuple[tuple[int, int], ...] = bound(

@@ -25,6 +25,7 @@ from tilefuse.passes.device.long_products import without_unused
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import PassContext, Pipeline, Properties, Property, register_pass
 from tilefuse.plan.rewrites.attention_gradient import gradient_choices, with_definitions
+from tilefuse.plan.rewrites.mask_bounds import bounded_masks
 from tilefuse.plan.rewrites.renamed import with_names
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
@@ -136,7 +137,10 @@ def _kernel(attention: AttentionCall, graph: Graph, device: DeviceSpec, prices: 
     nodes = tuple(n.name for n in definition.nodes)
     if not find_walks(definition, device) or not prices.has_kernel(definition, nodes, {}):
         return "no kernel holds its definition"
-    return definition, prices.kernel_us(definition, nodes, eager_rounding, 0)
+    us = prices.kernel_us(definition, nodes, eager_rounding, 0)
+    # A mask that reads data may bound the walk, with kernels of its own.
+    bounded, _ = bounded_masks(definition, device, prices, eager_rounding) if attention.mask else ([], definition)
+    return definition, min((us, *(c.bounded_us + c.summary_us for c in bounded)))
 
 
 def defined(attention: AttentionCall, graph: Graph) -> Graph:

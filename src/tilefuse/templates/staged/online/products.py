@@ -93,6 +93,10 @@ class OnlineForm:
         """The running maxima, in order."""
         return tuple(t for t in self.totals if t.monoid == "max")
 
+    def is_integer(self, value: str) -> bool:
+        """Whether a value is one of memory that holds integers."""
+        return value not in self.graph.node_by_name and self.graph.type_of(value).dtype.is_integer
+
     def relative(self, top: str) -> tuple[Total, ...]:
         """Sums and weighted products' elements that are relative to a maximum."""
         return tuple(t for t in (*self.sums, *(w.total for w in self.weighted)) if t.top == top)

@@ -11,7 +11,7 @@ from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Read, const, walk
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, If, KExpr, Reg, Store
 from tilefuse.templates.staged.online.fragments import Fragment, multiply_powers, multiply_scores, over_lanes
-from tilefuse.templates.staged.online.lazy import LazyTop
+from tilefuse.templates.staged.online.lazy import LazyTop, unscaled
 from tilefuse.templates.staged.online.plan import OnChip
 from tilefuse.templates.staged.online.products import ROW, WALK
 from tilefuse.templates.staged.online.state import OnlineState
@@ -54,19 +54,23 @@ class Turn:
     def _at(self, i: Affine, g: Affine) -> Iterator[tuple[Bound, ...]]:
         """Inside, ROW and WALK are at one score of the thread; yields the bounds under which it exists."""
         w = self.w
-        row = w.simplified(w.first_row + self.here.row(i))
+        row = self.row_at(i)
         place = w.simplified(self.start + self._column(g))
         with w.at(**{ROW: row, WALK: place}):
             # Rows beyond the end have scores of zeros: only what is read at the row itself must not be.
             yield w.beyond(**({ROW: row, WALK: place} if self.reads_rows else {WALK: place}))
 
+    def row_at(self, i: Affine) -> Affine:
+        """The thread's row of number i; beyond the end, nothing is read at it."""
+        return self.w.simplified(self.w.first_row + self.here.row(i))
+
     def inputs_at_hand(self) -> AbstractContextManager[None]:
         """Within, the other values that scores depend on are there."""
         return contextlib.nullcontext()
 
-    def each_column(self) -> AbstractContextManager[Affine]:
-        """A loop over the thread's columns."""
-        return self.w.loop("j", self._columns, unroll=self.w.unroll)
+    def each_column(self, first: int = 0, last: int = 0) -> AbstractContextManager[Affine]:
+        """A loop over the thread's columns, from one of a group's first ones to before another; 0: to the end."""
+        return self.w.loop("j", last or self._columns, start=first, unroll=self.w.unroll)
 
     def _column(self, j: Affine) -> Affine:
         return self.here.column(j // self.here.vector, j % self.here.vector)
@@ -103,20 +107,14 @@ class Turn:
         w.emit(Declare(new.name, new.dtype, here.rows))
         with w.loop("i", here.rows, unroll=w.unroll) as i:
             w.emit(Assign(Reg(new.name, new.dtype, i), Reg(own.name, own.dtype, i)))
-        with self.inputs_at_hand(), self.each_column() as j:
-            if self.reads_rows:
-                with w.loop("i", here.rows, unroll=w.unroll) as i, self._at(i, j) as facts:
-                    self._scaled(t, elements, i, j, facts)
-            else:
-                # One guard for all of a thread's rows: what is the same for them is read once.
-                with self._at(number(0), j) as facts, w.nested() as inner, w.loop("i", here.rows, unroll=w.unroll) as i, self._at(i, j):
-                    self._scaled(t, elements, i, j, ())
-                with w.nested() as other, w.loop("i", here.rows, unroll=w.unroll) as i:
-                    w.emit(Assign(Reg(elements.name, t.dtype, self._place(i, j)), const(-INFINITY, t.dtype)))
-                w.emit(*([If(facts, tuple(inner.statements), tuple(other.statements))] if facts else inner.statements))
-            with w.loop("i", here.rows, unroll=w.unroll) as i:
-                so_far, element = Reg(new.name, new.dtype, i), Reg(elements.name, t.dtype, self._place(i, j))
-                w.emit(Assign(so_far, Call("maximum", (so_far, element))))
+        with self.inputs_at_hand():
+            ahead = self.elements_ahead(t, elements)
+            with self.each_column() as j:
+                if not ahead:
+                    self.elements_of_column(t, elements, j)
+                with w.loop("i", here.rows, unroll=w.unroll) as i:
+                    so_far, element = Reg(new.name, new.dtype, i), Reg(elements.name, t.dtype, self._place(i, j))
+                    w.emit(Assign(so_far, Call("maximum", (so_far, element))))
         over_lanes(w, "maximum", new, here)
         if lazy is not None:
             lazy.grow(new, self.products)
@@ -125,14 +123,32 @@ class Turn:
         with w.loop("i", here.rows, unroll=w.unroll) as i:
             w.emit(Assign(Reg(own.name, own.dtype, i), Reg(new.name, new.dtype, i)))
 
+    def elements_ahead(self, t: Total, elements: Reg) -> bool:
+        """Whether all elements of a maximum are in their array before the loop over columns: then this has written them."""
+        return False
+
+    def elements_of_column(self, t: Total, elements: Reg, j: Affine) -> None:
+        """A maximum's elements in a column of the thread."""
+        w, here = self.w, self.here
+        if self.reads_rows:
+            with w.loop("i", here.rows, unroll=w.unroll) as i, self._at(i, j) as facts:
+                self._scaled(t, elements, i, j, facts)
+            return
+        # One guard for all of a thread's rows: what is the same for them is read once.
+        with self._at(number(0), j) as facts, w.nested() as inner, w.loop("i", here.rows, unroll=w.unroll) as i, self._at(i, j):
+            self._scaled(t, elements, i, j, ())
+        with w.nested() as other, w.loop("i", here.rows, unroll=w.unroll) as i:
+            w.emit(Assign(Reg(elements.name, t.dtype, self._place(i, j)), const(-INFINITY, t.dtype)))
+        w.emit(*([If(facts, tuple(inner.statements), tuple(other.statements))] if facts else inner.statements))
+
     def _scaled(self, t: Total, elements: Reg, i: Affine, j: Affine, facts: tuple[Bound, ...]) -> None:
         """One element of what a maximum is of, into its array; -inf where `facts` do not hold."""
-        w, lazy = self.w, self.lazy.get(t.value)
+        w = self.w
         target = Reg(elements.name, t.dtype, self._place(i, j))
         with w.nested() as inner:
             self._scores_known(self._place(i, j))
             self.inputs_known(i, j)
-            element = w.element(t.body if lazy is None else lazy.body)
+            element = w.element(unscaled(t.body)[0] if t.value in self.lazy else t.body)
             if element != target:
                 w.emit(Assign(target, element))
         lowest = (Assign(target, const(-INFINITY, t.dtype)),)

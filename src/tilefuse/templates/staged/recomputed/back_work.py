@@ -29,10 +29,10 @@ def with_work(plan: BackPlan, boundary: Work, device: DeviceSpec) -> BackPlan:
     turn, share = _turn(plan, device), fitted.around_share
     stages = turn.times(turns), tile.times(tiles)
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, stages, (once,), device.fitted.pipelined.overlap)
-    scores = plan.all_turns * choice.rows * choice.columns
+    scores = plan.likely_turns * choice.rows * choice.columns
     products = 2 * scores * (sum(s.inner for s in form.scores) + sum(w.width for w in form.weighted))
     power = tensor_operations(products, plan.walked[0].operand.dtype.name, choice.blocks, device)
-    brought = plan.num_tiles * sum(t.slot_bytes for t in plan.own) + plan.all_turns * plan.filling_bytes
+    brought = plan.num_tiles * sum(t.slot_bytes for t in plan.own) + plan.likely_turns * plan.filling_bytes
     missed = plan.missed_bytes(plan.filling_bytes, device)
     work = replace(boundary, l2_bytes=boundary.global_bytes, traffic_factor=max(missed / max(boundary.global_bytes, 1), 1.0),
                    grid=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), blocks=(blocks,), operations=(power,),

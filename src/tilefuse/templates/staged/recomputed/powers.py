@@ -32,13 +32,13 @@ def with_bounds(form: OnlineForm) -> tuple[OnlineForm, Limit | None, int]:
         return form, None, 1
     length = segment_of(scores[0], form.length)
     score = scores[0] if length == form.length else within_segment(scores[0], length)
-    unmasked = None if score is None else Conditions({ROW: form.num_rows, WALK: length}).unmasked(score)
-    if unmasked is None or unmasked.bounds == Bounds():
+    unmasked = None if score is None else Conditions({ROW: form.num_rows, WALK: length}, form.is_integer).unmasked(score)
+    if unmasked is None or unmasked.whole == Bounds():
         return form, None, 1
     masked, bare = unmasked.masked(F32), unmasked.bare(F32)
     if length != form.length:
         masked, bare = (over_segments(e, length, form.length) for e in (masked, bare))
-    return with_bodies(form, {scores[0]: masked}), Limit(unmasked.bounds, masked, bare), form.length // length
+    return with_bodies(form, {scores[0]: masked}), Limit(unmasked.bounds, unmasked.whole, masked, bare), form.length // length
 
 
 def with_short_powers(form: OnlineForm) -> OnlineForm:

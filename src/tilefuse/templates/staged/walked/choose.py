@@ -15,6 +15,7 @@ from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.online.plan import padded
 from tilefuse.templates.staged.search import broken_rule, cheapest_plan, why_too_large
 from tilefuse.templates.staged.walked.form import WalkForm
+from tilefuse.templates.staged.walked.own_rows import CHUNK
 from tilefuse.templates.staged.walked.plan import INSTRUCTION_INNER, PANEL, WalkPlan, consumer_registers, placed
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.split.groups import heads_that_share, with_heads
@@ -115,6 +116,9 @@ def _columns(form: WalkForm) -> list[int]:
     """Columns a turn that are tried."""
     # Memory of the transposed values runs along the walked axis: in whole panels.
     step = PANEL if form.values.operand.inner_is_contiguous else INSTRUCTION_INNER
+    if form.limit is not None and form.limit.is_of_blocks and form.online.length >= CHUNK:
+        # Turns of other columns would be cut in the middle of the blocks that memory bounds.
+        step = CHUNK
     longest = min(padded(form.online.length, step), MOST_COLUMNS)
     return sorted({min(c, longest) for c in range(2 * INSTRUCTION_INNER, MOST_COLUMNS + 1, INSTRUCTION_INNER) if c % step == 0})
 
@@ -170,6 +174,6 @@ def _limit(plan: WalkPlan, device: DeviceSpec) -> Rejected | None:
         wrong = "" if plan.is_loaded(tile) else plan.why_no_map(of, tile)
         if wrong:
             return Rejected(Reason.UNSUPPORTED_OP, f"no tensor copies bring %{of.operand.value}: {wrong}")
-    registers = plan.registers + device.fitted.walks.registers
+    registers = plan.registers + plan.edge_registers + device.fitted.walks.registers
     _, most = consumer_registers(plan, device)
     return why_too_large(registers, most, f"{plan.choice.columns} columns", plan.shared_bytes, device)

@@ -16,7 +16,7 @@ from functools import partial
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
-from tilefuse.ir.scalar import Bound
+from tilefuse.ir.scalar import Bound, walk
 from tilefuse.kernel.ir import Comment, Declare, IfValue, Kernel, Reg, Stmt
 from tilefuse.kernel.pipeline import (
     WARPGROUP,
@@ -125,7 +125,7 @@ class _Tile:
         w.emit(Comment(f"%{online.scores[0].value}: the last turn"))
         last = self.turns.last
         keys = w.produce(plan.form.keys, plan.keys, last * plan.choice.columns, number(0))
-        biases = self._biases(last)
+        biases = self._biases(last, online)
         w.emit(*(() if left is None else (left,)), Consume(KEYS, keys, (self._score_product(keys), WarpgroupWait(0))))
         self._reduce(last, online, biases)
         round_powers(w, self.scores, self.powers, self.here.size)
@@ -165,7 +165,7 @@ class _Tile:
         behind = turn * plan.choice.columns + plan.choice.columns
         keys = w.produce(plan.form.keys, plan.keys, turn * plan.choice.columns, number(0))
         values = w.produce(plan.form.values, plan.values, number(0), behind)
-        biases = self._biases(turn)
+        biases = self._biases(turn, form)
         started = (self._score_product(keys), self._value_product(values))
         products = (InTurn(started),) if plan.choice.in_turn else started
         w.emit(Consume(KEYS, keys, (Consume(VALUES, values, (*products, WarpgroupWait(1)), held_slots=1),)))
@@ -181,11 +181,13 @@ class _Tile:
             top.rescale([self.product])
         round_powers(w, self.scores, self.powers, self.here.size)
 
-    def _biases(self, turn: Affine) -> dict[str, str]:
-        """Fillings of the rings of biases for a turn: the names of their slots."""
+    def _biases(self, turn: Affine, form: OnlineForm) -> dict[str, str]:
+        """Fillings of the rings of biases for a turn, of those that its elements read: the names of their slots."""
         w = self.w
         first, slots = turn * self.plan.choice.columns, dict[str, str]()
         for bias, tile in w.biases.values():
+            if not any(bias.read in walk(t.body) for t in form.tops):
+                continue
             if self.plan.is_loaded(tile):
                 slots[tile.key] = w.fill(tile, partial(load_bias, w, bias, tile, first_column=first), LOADING_THREADS)
             else:

@@ -4,6 +4,8 @@
     row - column < w                     columns from row - w + 1 on
     column <= row  or  column < p        columns below the greater of row + 1 and p
     column < length[batch]               columns below a number that memory holds
+    column // 64 < end[row // 64]        columns below 64 times a number that memory holds for each 64 rows
+    column < p  or  same[row, column]    nothing is hidden of the columns below p, wherever the rest hides something
 
 A condition is taken apart where `and` joins conditions that keep elements, and `or` conditions that hide them. Parts that bound no
 columns stay conditions.
@@ -14,15 +16,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from tilefuse.ir.affine import Affine, bounds, number
-from tilefuse.ir.dtype import BOOL, DTYPES, EXACT_F32, I64, DType
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Read, const
+from tilefuse.ir.affine import Affine, FloorDiv, axis, bounds, number
+from tilefuse.ir.dtype import BOOL, DTYPES, EXACT_F32, I32, I64, DType
+from tilefuse.ir.monoids import highest
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Read, const, walk
 from tilefuse.templates.staged.online.products import LEAD, ROW, WALK
 
 AND, OR = ("logical_and", "bit_and"), ("logical_or", "bit_or")
 NOT = ("logical_not", "bit_not")
 # Functions of integers whose values are integers.
 OF_INTEGERS = ("add", "sub", "mul", "neg", "minimum", "maximum", "i32", "i64")
+# Functions that choose among integers of a block of rows, whose conditions compare such integers.
+CHOOSING = ("select", "eq", "ne", "ge", "gt", "le", "lt")
 OPPOSITE = {"ge": "lt", "gt": "le", "le": "gt", "lt": "ge"}
 
 
@@ -31,11 +36,13 @@ class Edge:
     """The column slope * row + beyond + data. `slope` is not negative, so that edges of later rows do not lie before those of earlier ones.
 
     data  an integer of the lead place that memory holds, or is computed from such; None: 0
+    rows  of a block that has such an integer of its own; 0: all rows have the same
     """
 
     slope: int
     beyond: int
     data: Expr | None = None
+    rows: int = 0
 
     def at(self, row: int) -> int:
         """The column without `data`, or 0 where it lies before the first one."""
@@ -95,26 +102,33 @@ class Mask:
 
 @dataclass(frozen=True)
 class Unmasked:
-    """An element without masks. masks: all of them, the outermost last; rests: those that are no bounds of a row's columns."""
+    """An element without masks. masks: all of them, the outermost last; rests: those that are no bounds of a row's columns, and hide
+    something of the columns within `inner`."""
 
     core: Expr
     bounds: Bounds = field(default_factory=Bounds)
     masks: tuple[Mask, ...] = ()
     rests: tuple[Mask, ...] = ()
+    inner: Bounds = field(default_factory=Bounds)
+
+    @property
+    def whole(self) -> Bounds:
+        """Bounds of the columns of which nothing but `rests` hides an element."""
+        return self.bounds.joined(self.inner)
 
     def masked(self, dtype: DType) -> Expr:
         """The element with all masks, which stand outside."""
         return _around(self.core, self.masks, dtype)
 
     def bare(self, dtype: DType) -> Expr:
-        """The element of a column within all bounds."""
+        """The element of a column within the bounds of `whole`."""
         return _around(self.core, self.rests, dtype)
 
     def within(self, core: Expr, *others: Unmasked) -> Unmasked:
         """Another element that is -inf where this one is, or one of the others."""
         both = replace(self, core=core)
         for o in others:
-            both = Unmasked(core, both.bounds.joined(o.bounds), both.masks + o.masks, both.rests + o.rests)
+            both = Unmasked(core, both.bounds.joined(o.bounds), both.masks + o.masks, both.rests + o.rests, both.inner.joined(o.inner))
         return both
 
 
@@ -166,23 +180,32 @@ class Conditions:
 
     def _without(self, condition: Expr, x: Expr, keeps: bool) -> Unmasked:
         inner = self.unmasked(x)
-        edges, rest = self._split(condition, keeps)
-        own = Unmasked(x, edges, (Mask(condition, keeps),), () if rest is None else (Mask(rest, keeps),))
+        edges, within, rest = self._split(condition, keeps)
+        own = Unmasked(x, edges, (Mask(condition, keeps),), () if rest is None else (Mask(rest, keeps),), within)
         return inner.within(inner.core, own)
 
-    def _split(self, e: Expr, keeps: bool) -> tuple[Bounds, Expr | None]:
-        """Bounds of the columns that a condition keeps (or hides, if not `keeps`), and the rest of the condition; None: no rest."""
+    def _split(self, e: Expr, keeps: bool) -> tuple[Bounds, Bounds, Expr | None]:
+        """Bounds of the columns that a condition keeps (or hides, if not `keeps`), those of columns that its other parts keep whole, and
+        the rest of the condition, which keeps no such columns; None: no rest."""
         e = _plain(e)
         match e:
             case Call(fn, (a, b)) if fn in (AND if keeps else OR):
-                (one, first), (two, second) = self._split(a, keeps), self._split(b, keeps)
+                (one, inner, first), (two, other, second) = self._split(a, keeps), self._split(b, keeps)
                 rests = [r for r in (first, second) if r is not None]
-                return one.joined(two), Call(fn, tuple(rests)) if len(rests) == 2 else rests[0] if rests else None
+                rest = Call(fn, tuple(rests)) if len(rests) == 2 else rests[0] if rests else None
+                return one.joined(two), inner.joined(other), rest
             case Call(fn, (x,)) if fn in NOT:
-                edges, rest = self._split(x, not keeps)
-                return edges, None if rest is None else Call(fn, (rest,))
+                edges, inner, rest = self._split(x, not keeps)
+                return edges, inner, None if rest is None else Call(fn, (rest,))
         own = self._clause(e, keeps)
-        return (Bounds(), e) if own is None else (own, None)
+        if own is not None:
+            return own, Bounds(), None
+        match e:
+            case Call(fn, (a, b)) if fn in (OR if keeps else AND):
+                clauses = [c for c in (self._clause(a, keeps), self._clause(b, keeps)) if c is not None]
+                if clauses:
+                    return Bounds(), clauses[0], None
+        return Bounds(), Bounds(), e
 
     def _clause(self, e: Expr, keeps: bool) -> Bounds | None:
         """The bounds that a whole condition is; None where it is something else."""
@@ -217,7 +240,7 @@ class Conditions:
         index = self._index(e)
         if index is not None:
             return index, ()
-        if self._is_of_lead(e):
+        if self._is_of_block(e):
             return number(0), (e,)
         match e:
             case Call("add" | "sub" as fn, (a, b)):
@@ -231,17 +254,17 @@ class Conditions:
                 return self._with_data(x)
         return None
 
-    def _is_of_lead(self, e: Expr) -> bool:
-        """Whether an expression is an integer that the lead place alone decides, with memory."""
+    def _is_of_block(self, e: Expr) -> bool:
+        """Whether an expression is an integer that the lead place decides, or it and a block of rows, with memory."""
         match e:
             case Read(value, index):
-                return self.is_integer(value) and all(i.axes() <= {LEAD} for i in index)
+                return self.is_integer(value) and all(i.axes() <= {LEAD, ROW} for i in index) and rows_of(e) is not None
             case Index(affine):
                 return affine.axes() <= {LEAD}
             case Const():
                 return e.dtype.is_integer
             case Call(fn, args):
-                return fn in OF_INTEGERS and all(map(self._is_of_lead, args))
+                return fn in (*OF_INTEGERS, *CHOOSING) and all(map(self._is_of_block, args)) and rows_of(e) is not None
         return False
 
     def _between(self, b: Bound) -> Bounds | None:
@@ -277,16 +300,38 @@ class Conditions:
         return sum_ if span is not None and span[0] > -EXACT_F32 and span[1] < EXACT_F32 else None
 
 
+def rows_of(e: Expr) -> int | None:
+    """Rows of the blocks that an integer of memory is of: 0 where it is the same in all rows, None where it is of no such blocks."""
+    atoms = {atom for x in walk(e) if isinstance(x, Read) for i in x.index for atom, _ in i.terms if ROW in Affine(((atom, 1),)).axes()}
+    extents = {atom.by if isinstance(atom, FloorDiv) and atom.of == axis(ROW) else None for atom in atoms}
+    return 0 if not extents else extents.pop() if len(extents) == 1 else None
+
+
 def _column_bounds(e: Affine, data: Expr | None = None) -> Bounds | None:
-    """The bounds of columns at which an index expression, plus an integer of the lead place, is not negative; None without such edges."""
+    """The bounds of columns at which an index expression, plus an integer of memory, is not negative; None without such edges."""
+    blocks = [(atom.by, by) for atom, by in e.terms if isinstance(atom, FloorDiv) and atom.of == axis(WALK)]
+    if blocks:
+        extent, by_column = blocks[0]
+        if len(e.terms) > 1 or abs(by_column) != 1:
+            return None
+        # Whole blocks of columns: column // extent <= x is column < extent * (x + 1).
+        e = Affine((), e.const * extent + (extent - 1 if by_column < 0 else 0)) + axis(WALK) * by_column
+        data = None if data is None else _times(data, extent)
     by_column = e.coefficient(WALK)
     slope = -by_column * e.coefficient(ROW)
     rest = Affine(e.terms, 0)
     if abs(by_column) != 1 or slope < 0 or not rest.is_linear or rest.axes() - {ROW, WALK}:
         return None
+    rows = (rows_of(data) or 0) if data is not None else 0
     if by_column < 0:
-        return Bounds(ends=((Edge(slope, e.const + 1, data),),))
-    return Bounds(starts=((Edge(slope, -e.const, data if data is None else _negated(data)),),))
+        return Bounds(ends=((Edge(slope, e.const + 1, data, rows),),))
+    return Bounds(starts=((Edge(slope, -e.const, data if data is None else _negated(data), rows),),))
+
+
+def _times(e: Expr, factor: int) -> Expr:
+    """An integer times a positive factor, cut off beyond the numbers of all blocks, so that the product does not wrap."""
+    most = const(highest(I32).value, I64)
+    return Call("mul", (Call("maximum", (Call("minimum", (Call("i64", (e,)), most)), Call("neg", (most,)))), const(factor, I64)))
 
 
 def _negated(e: Expr) -> Expr:

@@ -3,6 +3,7 @@
     select(column > row + d, -inf, x)                    row r has the columns 0 .. r + d
     select(row - column < w and column <= row, x, -inf)  row r has the columns r - w + 1 .. r
     select(column < length[batch], x, -inf)              the walk ends where memory says, at run time
+    select(column // 64 < end[row // 64], x, -inf)       so does that of every 64 rows
         tile of rows 64 .. 127, d = 0:                   columns 128 and beyond are never computed, 0 .. 64 carry no mask
 
 A hidden element adds exp(-inf) = 0 to every sum and every product, but where the operand that it multiplies is infinite or NaN. A mask that
@@ -21,11 +22,18 @@ from tilefuse.templates.staged.walked.conditions import Bounds, Conditions, Edge
 
 @dataclass(frozen=True)
 class Limit:
-    """The columns that rows have at most. masked: the element with its masks; bare: the element of columns within all bounds."""
+    """The columns that rows have at most. whole: bounds of columns of which rows have all, `bounds` among them. masked: the element with
+    its masks; bare: the element of columns within `whole`."""
 
     bounds: Bounds
+    whole: Bounds
     masked: Expr
     bare: Expr
+
+    @property
+    def is_of_blocks(self) -> bool:
+        """Whether memory has bounds of its own for blocks of rows, so that the turns of a tile are known at run time alone."""
+        return any(e.rows for e in self.bounds.edges)
 
 
 @dataclass(frozen=True)
@@ -45,18 +53,16 @@ class Turns:
 def with_limit(form: OnlineForm) -> tuple[OnlineForm, Limit | None]:
     """The form with the masks of its maxima's elements outside of these, and the masks that bound the columns of each row; None where
     they have none, or several."""
-    graph = form.graph
-    conditions = Conditions({ROW: form.num_rows, WALK: form.length},
-                            lambda v: v not in graph.node_by_name and graph.type_of(v).dtype.is_integer)
+    conditions = Conditions({ROW: form.num_rows, WALK: form.length}, form.is_integer)
     unmasked_by_top = {t: conditions.unmasked(t.body) for t in form.tops}
     relative = (*form.sums, *(w.total for w in form.weighted))
     # Sums and products see hidden elements only through powers of the masked ones.
     if len({t.body for t in form.tops}) != 1 or not all(vanishes(t, form) for t in relative):
         return form, None
     top, unmasked = next(iter(unmasked_by_top.items()))
-    if unmasked.bounds == Bounds():
+    if unmasked.whole == Bounds():
         return form, None
-    limit = Limit(unmasked.bounds, unmasked.masked(top.dtype), unmasked.bare(top.dtype))
+    limit = Limit(unmasked.bounds, unmasked.whole, unmasked.masked(top.dtype), unmasked.bare(top.dtype))
     return with_bodies(form, {top.body: limit.masked}), limit
 
 
@@ -74,14 +80,16 @@ def with_bodies(form: OnlineForm, by: Mapping[Expr, Expr]) -> OnlineForm:
                    weighted=tuple(replace(w, total=changed(w.total)) for w in form.weighted))
 
 
-def turns_of(bounds: Bounds, first_row: int, rows: int, columns: int, length: int) -> Turns:
-    """The turns of a tile of rows. `compose.py` has the same arithmetic in the kernel."""
+def turns_of(bounds: Bounds, first_row: int, rows: int, columns: int, length: int, whole: Bounds | None = None) -> Turns:
+    """The turns of a tile of rows, the most that memory may leave. whole: bounds of the columns that rows have all of, where these are
+    others. `turn_range.py` has the same arithmetic in the kernel."""
+    inner = bounds if whole is None else whole
     last_row = first_row + rows - 1
     most = -(-length // columns)
     first = min(bounds.start(first_row) // columns, most - 1)
     end = max(-(-min(bounds.end(last_row, length), length) // columns), first + 1)
-    whole_end = max(min(bounds.end(first_row, length) // columns, end - 1), first)
-    return Turns(first, end, min(-(-bounds.start(last_row) // columns), whole_end), whole_end)
+    whole_end = max(min(inner.end(first_row, length) // columns, end - 1), first)
+    return Turns(first, end, min(-(-inner.start(last_row) // columns), whole_end), whole_end)
 
 
 def latest(edges: tuple[tuple[Edge, ...], ...], row: int, length: int) -> int:

@@ -14,6 +14,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.online.products import OnlineForm
 from tilefuse.templates.staged.online.state import OnlineState
 from tilefuse.templates.staged.pipelined.plan import OperandTile
+from tilefuse.templates.staged.walked.conditions import Edge
 from tilefuse.templates.staged.walked.leads import digit_places
 from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.stage import StagedResult, lead_places
@@ -33,6 +34,8 @@ class RingState(OnlineState):
         self.stages = {r.name: Buffer(self.fresh(f"{r.name}_stage"), r.dtype, r.elements, "shared", "", r.name, r.offset_bytes,
                                       swizzle=SWIZZLE_LINE_BYTES) for r in staged}
         self.lead = number(0)
+        # Edges that memory holds for the tile at hand: one for each block of rows that it has rows of.
+        self.edges_in_memory: dict[Edge, tuple[Affine, ...]] = {}
 
     @contextlib.contextmanager
     def taking(self, form: OnlineForm) -> Iterator[None]:

@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 from functools import cached_property
+from math import ceil
 from operator import add
 from typing import Protocol
 
 from tilefuse.base.search.limits import SEARCH
+from tilefuse.ir.scalar import Read, walk
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.online.plan import OnlinePlan
 from tilefuse.templates.staged.online.products import OnlineForm
@@ -151,8 +153,14 @@ class TiledWalk:
     def _row_turns(self) -> tuple[Turns, ...]:
         """Turns of every tile of rows."""
         rows, columns, limit = self.rows_of_tile, self.tiling.columns, self.of.limit
-        bounds = Bounds() if limit is None else limit.bounds
-        return tuple(turns_of(bounds, n * rows, rows, columns, self.length) for n in range(self.row_tiles))
+        bounds, whole = (Bounds(), Bounds()) if limit is None else (limit.bounds, limit.whole)
+        return tuple(turns_of(bounds, n * rows, rows, columns, self.length, whole) for n in range(self.row_tiles))
+
+    @property
+    def edge_registers(self) -> int:
+        """Registers of a consumer thread for the bounds that memory has for the blocks of rows of its tile."""
+        edges = () if self.of.limit is None else self.of.limit.whole.edges
+        return sum(max(self.rows_of_tile // e.rows, 1) for e in edges if e.rows)
 
     @property
     def longest_last(self) -> bool:
@@ -171,8 +179,24 @@ class TiledWalk:
         """Turns of all tiles that the mask cuts nothing of."""
         return self.of.online.num_leads * self.segments * sum(t.whole_end - t.whole_first for t in self._row_turns)
 
-    @cached_property
+    @property
+    def assumed_share(self) -> float:
+        """Share of a tile's turns that prices count: below 1 where memory has bounds for blocks of rows, which only the call knows."""
+        return SEARCH.pipelines.walked_share if self.of.limit is not None and self.of.limit.is_of_blocks else 1.0
+
+    @property
+    def likely_turns(self) -> int:
+        """Turns of all tiles that are computed as far as prices go."""
+        return max(ceil(self.all_turns * self.assumed_share), self.num_tiles)
+
+    @property
     def most_loaded(self) -> tuple[int, int]:
+        """Tiles of the block with the most turns, and those of its turns that are computed as far as prices go."""
+        tiles, turns = self._most_loaded
+        return tiles, max(ceil(turns * self.assumed_share), tiles)
+
+    @cached_property
+    def _most_loaded(self) -> tuple[int, int]:
         """Tiles and turns of the block with the most turns. Blocks take tiles in turn, those with the most turns first, and every other
         time in the opposite order."""
         choice, row_tiles = self.tiling, self.row_tiles
@@ -201,7 +225,7 @@ class TiledWalk:
         band = self.tiling.band
         if band * self.most_turns * filling_bytes <= device.l2_bytes * device.fitted.traffic.pending_l2_share:
             return 0.0
-        return self.all_turns * filling_bytes / max(self.tiling.blocks / band, 1.0)
+        return self.likely_turns * filling_bytes / max(self.tiling.blocks / band, 1.0)
 
     def turns_text(self) -> str:
         """Turns that a mask leaves of those of all tiles, and their parts; "" without either."""
@@ -212,6 +236,12 @@ class TiledWalk:
         if self.of.limit is None:
             return ()
         of_all = f"{self.all_turns} of {self.num_tiles * self.most_turns * self.segments} turns of all tiles"
+        of_blocks = {e.rows: None for e in self.of.limit.bounds.edges if e.rows}
+        if of_blocks:
+            names = dict.fromkeys(f"%{x.value}" for e in self.of.limit.whole.edges if e.rows and e.data is not None for x in walk(e.data)
+                                  if isinstance(x, Read))
+            return (f"at most {of_all}: {', '.join(names)} bound those of every {', '.join(map(str, of_blocks))} rows at run time, and say "
+                    f"which of them carry no mask; {self.assumed_share:.0%} are assumed",)
         if any(e.data is not None for e in self.of.limit.bounds.edges):
             return (f"at most {of_all}: memory ends them",)
         return (f"{of_all}, {self.whole_turns} of them without the mask",)

@@ -2,16 +2,19 @@
 also those that memory holds.
 
     rows 64 .. 127 of a window of 100 columns, 32 columns a turn:    columns -35 .. 127    turns 0 .. 3, none of them whole
+
+Where memory has an end for every 64 rows, a tile of 128 ends at the greater one of its two, and is whole up to the lesser one.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 
 from tilefuse.ir.affine import Affine, axis, bounds, number
 from tilefuse.ir.dtype import I64
 from tilefuse.ir.scalar import Call, const
 from tilefuse.kernel.ir import FromMemory, KExpr, Let, OfTwo
+from tilefuse.templates.staged.online.products import ROW
 from tilefuse.templates.staged.walked.conditions import Edge
 from tilefuse.templates.staged.walked.limit import latest
 from tilefuse.templates.staged.walked.rings import RingState
@@ -39,22 +42,27 @@ class TileTurns:
 
 def emit_turns(w: RingState, first_row: Affine) -> TileTurns:
     """Names the turns of the tile that begins with a row. The arithmetic is that of `limit.turns_of`."""
+    w.edges_in_memory = {}
     plan, limit, columns = w.walk, w.walk.of.limit, w.walk.tiling.columns
     most = plan.most_turns
     if limit is None or most == 1:
         return TileTurns(number(0), number(most - 1), number(1), number(most), number(most))
     length, last_row = plan.length, first_row + plan.rows_of_tile - 1
     last = plan.row_tiles * plan.rows_of_tile - 1
-    of = _Edges(w, length, last, latest(limit.bounds.starts, last, length), latest(limit.bounds.ends, last, length))
-    ends, starts = limit.bounds.ends, limit.bounds.starts
-    first = of.two("least", of.start(starts, first_row) // columns, number(most - 1), most) if starts else number(0)
-    end = (of.end(ends, last_row) + columns - 1) // columns if ends else number(most)
+    bounds_, inner = limit.bounds, limit.whole
+    of = _Edges(w, length, last, latest(inner.starts, last, length), latest(inner.ends, last, length), w.edges_in_memory)
+    first = number(0)
+    if bounds_.starts:
+        first = of.two("least", of.start(bounds_.starts, first_row, "least") // columns, number(most - 1), most)
+    end = (of.end(bounds_.ends, last_row, "greatest") + columns - 1) // columns if bounds_.ends else number(most)
     end = of.two("greatest", end, first + 1, most + 1)
-    whole_end = of.two("least", (of.end(ends, first_row) if ends else number(length)) // columns, end - 1, most + 1)
+    whole_end = (of.end(inner.ends, first_row, "least") if inner.ends else number(length)) // columns
+    whole_end = of.two("least", whole_end, end - 1, most + 1)
     whole_first = number(0)
-    if starts:
+    if inner.starts:
         whole_end = of.two("greatest", whole_end, first, most + 1)
-        whole_first = of.two("least", (of.start(starts, last_row) + columns - 1) // columns, whole_end, most + 1)
+        whole_first = (of.start(inner.starts, last_row, "greatest") + columns - 1) // columns
+        whole_first = of.two("least", whole_first, whole_end, most + 1)
     cut, whole, count = (w.let(name, end - e, most + 1) for name, e in (("cut", whole_end), ("whole", whole_first), ("count", first)))
     return TileTurns(first, w.let("last", end - 1, most), cut, whole, count)
 
@@ -127,42 +135,61 @@ def _named(w: RingState, stem: str, value: OfTwo, extent: int) -> Affine:
 @dataclass(frozen=True)
 class _Edges:
     """Writer of edges. latest_row: the last row of all tiles; latest_start, latest_end: the greatest edge of any row; by_edge: numbers of
-    memory so far."""
+    memory so far, those of each block of rows that a tile has rows of.
+
+    of_rows: whether the least or the greatest edge of a tile's blocks of rows is asked for
+    """
 
     w: RingState
     length: int
     latest_row: int
     latest_start: int
     latest_end: int
-    by_edge: dict[Edge, Affine] = field(default_factory=dict)
+    by_edge: dict[Edge, tuple[Affine, ...]]
 
-    def end(self, groups: tuple[tuple[Edge, ...], ...], row: Affine) -> Affine:
+    def end(self, groups: tuple[tuple[Edge, ...], ...], row: Affine, of_rows: str) -> Affine:
         """The first column behind those of a row, at most the length."""
-        highest = [reduce(lambda a, b: self.two("greatest", a, b, self.latest_end + 1), (self._edge(e, row) for e in g)) for g in groups]
+        highest = [reduce(lambda a, b: self.two("greatest", a, b, self.latest_end + 1), self._edges(g, row, of_rows)) for g in groups]
         return reduce(lambda a, b: self.two("least", a, b, max(self.latest_end, self.length) + 1), (*highest, number(self.length)))
 
-    def start(self, groups: tuple[tuple[Edge, ...], ...], row: Affine) -> Affine:
+    def start(self, groups: tuple[tuple[Edge, ...], ...], row: Affine, of_rows: str) -> Affine:
         """The first column of a row."""
-        lowest = [reduce(lambda a, b: self.two("least", a, b, self.latest_start + 1), (self._edge(e, row) for e in g)) for g in groups]
+        lowest = [reduce(lambda a, b: self.two("least", a, b, self.latest_start + 1), self._edges(g, row, of_rows)) for g in groups]
         return reduce(lambda a, b: self.two("greatest", a, b, self.latest_start + 1), lowest)
 
-    def _edge(self, e: Edge, row: Affine) -> Affine:
-        column = row * e.slope + (e.beyond if e.data is None else self._from_memory(e))
-        return self.two("greatest", column, number(0), max(self.latest_start, self.latest_end) + 1)
+    def _edges(self, group: tuple[Edge, ...], row: Affine, of_rows: str) -> list[Affine]:
+        extent = max(self.latest_start, self.latest_end) + 1
+        edges: list[Affine] = []
+        for e in group:
+            own = (number(e.beyond),) if e.data is None else self._from_memory(e)
+            of_blocks = (self.two("greatest", row * e.slope + x, number(0), extent) for x in own)
+            edges.append(reduce(lambda a, b: self.two(of_rows, a, b, extent), of_blocks))
+        return edges
 
-    def _from_memory(self, e: Edge) -> Affine:
-        """`beyond` and the integer of memory, cut off where columns end before the first one in all rows, or are all there in the first."""
+    def _from_memory(self, e: Edge) -> tuple[Affine, ...]:
+        """`beyond` and the integers of memory, cut off where columns end before the first one in all rows, or are all there in the
+        first."""
         if e not in self.by_edge:
             assert e.data is not None
-            w, rows = self.w, e.slope * self.latest_row
-            value: KExpr = Call("i64", (w.element(e.data, guarded=True),))
-            value = Call("minimum", (Call("maximum", (value, const(-rows - e.beyond, I64))), const(self.length - e.beyond, I64)))
-            value = Call("i32", (Call("add", (value, const(rows + e.beyond, I64))),))
-            name, extent = w.fresh("end"), self.length + rows + 1
-            w.emit(Let(name, FromMemory(value), extent))
-            w.frame.extents[name] = extent
-            self.by_edge[e] = axis(name) - rows
+            w, rows, names = self.w, e.slope * self.latest_row, list[Affine]()
+            for row in self._rows_of_blocks(e.rows):
+                with w.at(**{ROW: row}):
+                    value: KExpr = Call("i64", (w.element(e.data, guarded=True),))
+                value = Call("minimum", (Call("maximum", (value, const(-rows - e.beyond, I64))), const(self.length - e.beyond, I64)))
+                value = Call("i32", (Call("add", (value, const(rows + e.beyond, I64))),))
+                name, extent = w.fresh("end"), self.length + rows + 1
+                w.emit(Let(name, FromMemory(value), extent))
+                w.frame.extents[name] = extent
+                names.append(axis(name) - rows)
+            self.by_edge[e] = tuple(names)
         return self.by_edge[e]
+
+    def _rows_of_blocks(self, extent: int) -> list[Affine]:
+        """A row of each block of `extent` rows that the tile at hand has rows of; its first row where all rows are one block."""
+        w, rows, num_rows = self.w, self.w.walk.rows_of_tile, self.w.walk.of.online.num_rows
+        within = not extent or extent % rows == 0
+        places = [0] if within else [*range(0, rows, extent), *(() if rows % extent == 0 else (rows - 1,))]
+        return [lesser(w, w.first_row + place, number(num_rows - 1), num_rows) for place in places]
 
     def two(self, function: str, a: Affine, b: Affine, extent: int) -> Affine:
         """The name of the lesser or greater one; that one itself where extents decide. extent: names lie below it."""

@@ -46,11 +46,11 @@ def with_work(plan: WalkPlan, boundary: Work, scores_by_turn: TurnScores, device
     turn, share = _turn(plan, scores_by_turn, device), fitted.around_share
     stages = (turn.times(turns), tile.times(tiles), *beside)
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, stages, (once,), device.fitted.pipelined.overlap)
-    scores = plan.all_turns * choice.rows * choice.columns
+    scores = plan.likely_turns * choice.rows * choice.columns
     products = 2 * scores * (plan.form.inner + plan.form.width)
     power = tensor_operations(products, plan.left.operand.dtype.name, choice.blocks, device)
     flight = sum(t.slot_bytes * plan.slots(t) for t in plan.tiles)
-    brought = plan.num_items * plan.left.slot_bytes + plan.all_turns * sum(t.slot_bytes for t in (plan.keys, plan.values, *plan.biases))
+    brought = plan.num_items * plan.left.slot_bytes + plan.likely_turns * sum(t.slot_bytes for t in (plan.keys, plan.values, *plan.biases))
     launch = Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes)
     # Repeated reads through L2 are cycles of the turns: tensor copies are faster than the loads that measured the device's curve.
     missed = plan.missed_bytes(plan.keys.slot_bytes + plan.values.slot_bytes, device)

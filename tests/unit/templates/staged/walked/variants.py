@@ -158,6 +158,24 @@ class _Scores:
         same = self.b.elementwise("eq", self.b.broadcast_to(rows, (self.of.batch, 1, self.of.rows, self.of.keys)), columns)
         return self._kept(self.b.elementwise("logical_and", same, self.b.elementwise("le", self.column, self.row)), s)
 
+    def same(self, s: str) -> str:
+        """Columns of the row's own document, whose names rows and columns have of their own."""
+        return self._kept(self._compared("eq"), s)
+
+    def other(self, s: str) -> str:
+        """The same, written as what is hidden."""
+        return self.b.where(self._compared("ne"), self._number(LOWEST, self.of.dtype), s)
+
+    def not_later(self, s: str) -> str:
+        """Columns of documents up to the row's own."""
+        return self._kept(self._compared("ge"), s)
+
+    def _compared(self, fn: str) -> str:
+        shape = (self.of.batch, 1, self.of.rows, self.of.keys)
+        rows = self.b.input("documents_of_rows", I32, (self.of.batch, 1, self.of.rows, 1))
+        columns = self.b.input("documents_of_columns", I32, (self.of.batch, 1, 1, self.of.keys))
+        return self.b.elementwise(fn, *(self.b.broadcast_to(x, shape) for x in (rows, columns)))
+
     def slopes(self, s: str) -> str:
         """A bias that falls with the distance, a slope a head."""
         wide = self.b.cast(s, F32)

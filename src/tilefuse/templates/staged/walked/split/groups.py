@@ -73,10 +73,10 @@ def _with_heads(form: WalkForm, heads: int, rows: int) -> WalkForm | Rejected:
     extents = {LEAD: online.num_leads // heads, ROW: online.num_rows * heads, WALK: online.length, WIDTH: form.width, INNER: NO_EXTENT}
     limit = form.limit
     if limit is not None:
-        bounds = _bounds_of_heads(limit.bounds, place, extents)
-        if bounds is None:
+        bounds, whole = (_bounds_of_heads(b, place, extents) for b in (limit.bounds, limit.whole))
+        if bounds is None or whole is None:
             return Rejected(Reason.ILLEGAL_TEMPLATE, "heads of a tile have ends of their own in memory")
-        limit = Limit(bounds, *(substitute_axes(e, place, extents) for e in (limit.masked, limit.bare)))
+        limit = Limit(bounds, whole, *(substitute_axes(e, place, extents) for e in (limit.masked, limit.bare)))
     return replace(form, online=_placed(online, place, extents), limit=limit, biases=(), heads=heads, by_heads={})
 
 

@@ -1,0 +1,97 @@
+"""Columns of a turn that a mask hides nothing of, asked for by each warpgroup for its own rows: where memory has bounds for blocks of rows,
+a turn that is cut for the rows of one warpgroup is often whole for those of another.
+
+    rows 0 .. 63 of document 5, rows 64 .. 127 of 5 and 6        columns 0 .. 63 of 5 | 64 .. 127 of 5 and 6
+    warpgroup 0                                                  no mask              | mask
+    warpgroup 1                                                  mask                 | mask
+
+Parts of the mask that are the same in a whole block of rows and columns are asked for once for all of these; the rest of the mask is
+computed for each score.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+
+from tilefuse.ir.affine import Affine, FloorDiv, axis
+from tilefuse.ir.dtype import BOOL
+from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index, Lookup, Read, children, const, transform, walk
+from tilefuse.kernel.ir import KExpr
+from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
+from tilefuse.templates.staged.online.products import ROW, WALK
+from tilefuse.templates.staged.walked.conditions import AND, NOT, OPPOSITE, OR, Edge
+from tilefuse.templates.staged.walked.rings import RingState
+
+# Columns that are asked for together.
+CHUNK = WARPGROUP_ROWS
+
+
+def own_columns_are_whole(w: RingState, first: Affine, columns: int) -> KExpr:
+    """Whether all rows of a thread's warpgroup have all of some columns.
+
+    Requires: `emit_turns` has named the tile's integers of memory.
+    """
+    limit = w.walk.of.limit
+    assert limit is not None
+    end = first + columns
+    length: KExpr = Index(Affine((), w.walk.length))
+    clauses: list[KExpr] = [Call("le", (Index(w.simplified(end)), length))] if w.walk.length % columns else []
+    for group in limit.whole.ends:
+        clauses.append(_joined("logical_or", [Call("le", (Index(w.simplified(end)), _edge(w, e, is_end=True))) for e in group]))
+    for group in limit.whole.starts:
+        clauses.append(_joined("logical_or", [Call("ge", (Index(w.simplified(first)), _edge(w, e, is_end=False))) for e in group]))
+    return _joined("logical_and", clauses)
+
+
+def _joined(fn: str, parts: list[KExpr]) -> KExpr:
+    return reduce(lambda a, b: Call(fn, (a, b)), parts)
+
+
+def _edge(w: RingState, e: Edge, is_end: bool) -> KExpr:
+    """The edge of the warpgroup's rows: the least end, or the greatest start."""
+    warpgroups = w.walk.tiling.warpgroups
+    group = axis("thread") // WARPGROUP
+    # Ends do not fall with the rows, and starts neither.
+    row = w.first_row + (group * WARPGROUP_ROWS if warpgroups > 1 else 0) + (0 if is_end else WARPGROUP_ROWS - 1)
+    if e.data is None:
+        return Index(w.simplified(row * e.slope + e.beyond))
+    edges: list[KExpr] = [Index(w.simplified(row * e.slope + x)) for x in w.edges_in_memory[e]]
+    if e.rows == WARPGROUP_ROWS and len(edges) == warpgroups:
+        return reduce(lambda rest, n: Call("select", (Call("eq", (Index(group), Index(Affine((), n)))), edges[n], rest)),
+                      range(warpgroups - 1), edges[-1])
+    return _joined("minimum" if is_end else "maximum", edges)
+
+
+def parts_of_blocks(e: Expr) -> Iterator[Expr]:
+    """The largest conditions in an expression that have one value in all rows of a warpgroup and all columns of a chunk, which begin at
+    multiples of their numbers."""
+    if isinstance(e, Call) and e.fn in (*OPPOSITE, "eq", "ne", *AND, *OR, *NOT) and _is_of_block(e):
+        yield e
+    elif not isinstance(e, Guard):
+        for part in children(e):
+            yield from parts_of_blocks(part)
+
+
+def _is_of_block(e: Expr) -> bool:
+    places = [i for x in walk(e) for i in (x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ())]
+    atoms = {atom for i in places for atom, _ in i.terms if Affine(((atom, 1),)).axes() & {ROW, WALK}}
+    plain = not any(isinstance(x, Guard | Lookup) for x in walk(e))
+    return plain and bool(atoms) and all(
+        isinstance(a, FloorDiv) and a.of in (axis(ROW), axis(WALK)) and a.by % (CHUNK if a.of == axis(WALK) else WARPGROUP_ROWS) == 0
+        for a in atoms)
+
+
+def decided(e: Expr, part: Expr, value: bool) -> Expr:
+    """An expression in which a condition is known."""
+    return transform(e, lambda x: const(value, BOOL) if x == part else _folded(x))
+
+
+def _folded(e: Expr) -> Expr:
+    match e:
+        case Call(fn, (Const() as a, b)) | Call(fn, (b, Const() as a)) if fn in (*AND, *OR) and a.dtype == BOOL:
+            return b if bool(a.value) == (fn in AND) else a
+        case Call(fn, (Const() as a,)) if fn in NOT and a.dtype == BOOL:
+            return const(not a.value, BOOL)
+        case Call("select", (Const() as a, x, y)):
+            return x if a.value else y
+    return e
