@@ -71,9 +71,9 @@ def test_norms_by_small_blocks_keep_their_row(rows: int, length: int, dtype: str
     assert found.num_registers * kernel.launch.num_threads <= 65536 // 2
 
 
-@pytest.mark.parametrize("norm", [True, False])
+@pytest.mark.parametrize("norm", ["rms", "layer", ""])
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
-def test_products_of_one_row_share_a_kernel_without_spills(dtype: str, norm: bool) -> None:
+def test_products_of_one_row_share_a_kernel_without_spills(dtype: str, norm: str) -> None:
     """Every branch waits once for the kernel ahead, and a block leaves half of a multiprocessor's registers to that kernel."""
     pytest.importorskip("cuda.bindings.nvrtc")
     graph = products_of_one_row((2048, 512, 512), 2048, dtype, norm=norm, residual=True).graph

@@ -17,15 +17,10 @@ from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.pattern import schedule_pattern
 
 
-def products_of_one_row(rows: Sequence[int], length: int, dtype: str = "f32", norm: bool = True, residual: bool = False) -> Pattern:
-    """The RMS norm of a row, or the row as it is, times each matrix; all products read one value."""
-    inputs, lines, results = [f"%x: {dtype}[1, {length}]"], [], []
-    squared, scaled, weight = (wide(text, dtype) for text in ("%x[0, k]", "%x[0, j]", "%s[j]"))
-    if norm:
-        inputs.append(f"%s: {dtype}[{length}]")
-        lines += [f"%q: f32[1] = reduce.sum [i] over [k < {length}] {{ mul({squared}, {squared}) }}",
-                  f"%f: f32[1] = map [i] {{ rsqrt(add(mul(%q[0], {1 / length}:f32), 0.00001:f32)) }}",
-                  f"%n: {dtype}[1, {length}] = map [i, j] {{ {narrow(f'mul(mul({scaled}, %f[0]), {weight})', dtype)} }}"]
+def products_of_one_row(rows: Sequence[int], length: int, dtype: str = "f32", norm: str = "rms", residual: bool = False) -> Pattern:
+    """A row behind an RMS norm ("rms"), a layer norm ("layer") or none (""), times each matrix; all products read one value."""
+    inputs, lines, results = [f"%x: {dtype}[1, {length}]"], _norm_lines(length, dtype, norm), []
+    inputs += [f"%s: {dtype}[{length}]"] if norm else []
     for n, count in enumerate(rows):
         inputs.append(f"%w{n}: {dtype}[{count}, {length}]")
         lines.append(f"%p{n}: {dtype}[1, {count}] = library.matmul(%{'n' if norm else 'x'}, %w{n}) "
@@ -43,17 +38,35 @@ def products_of_one_row(rows: Sequence[int], length: int, dtype: str = "f32", no
         """A sum of n terms has error n u of their magnitudes; a norm adds its rounded elements, a residual a rounding of the product."""
         exact = {name: values.astype(np.float64) for name, values in arrays.items()}
         row, unit, error_of_term = exact["x"][0], ROUNDOFF[computed(dtype)], 2.0 * ROUNDOFF[computed(dtype)]
+        magnitudes = np.abs(row)
         if norm:
-            row = row / np.sqrt((row * row).mean() + 1e-5) * exact["s"]
+            mean = row.mean() if norm == "layer" else 0.0
+            scale = exact["s"] / np.sqrt(((row - mean) ** 2).mean() + 1e-5)
+            row, magnitudes = (row - mean) * scale, (magnitudes + abs(mean)) * np.abs(scale)
             error_of_term += (length + 16) * unit + ROUNDOFF[dtype]
         found = []
         for n in range(len(rows)):
             weights = exact[f"w{n}"]
-            error = np.abs(row) @ np.abs(weights).T * (length * unit + error_of_term)
+            error = magnitudes @ np.abs(weights).T * (length * unit + error_of_term)
             largest = np.abs(row @ weights.T) + np.abs(exact[f"r{n}"][0] if residual else 0.0) + error
             found.append((error + 2 * ROUNDOFF[dtype] * largest)[None] + SMALLEST[dtype])
         return found
     return Pattern(parse_graph(text), smooth, bounds)
+
+
+def _norm_lines(length: int, dtype: str, norm: str) -> list[str]:
+    """The nodes of a norm of %x, whose last one is %n."""
+    read, at, weight = (wide(text, dtype) for text in ("%x[0, k]", "%x[0, j]", "%s[j]"))
+    factor = f"%f: f32[1] = map [i] {{ rsqrt(add(mul(%q[0], {1 / length}:f32), 0.00001:f32)) }}"
+    if norm == "rms":
+        return [f"%q: f32[1] = reduce.sum [i] over [k < {length}] {{ mul({read}, {read}) }}", factor,
+                f"%n: {dtype}[1, {length}] = map [i, j] {{ {narrow(f'mul(mul({at}, %f[0]), {weight})', dtype)} }}"]
+    if norm == "layer":
+        element = narrow(f"mul(mul(sub({at}, mul(%t[0], {1 / length}:f32)), %f[0]), {weight})", dtype)
+        return [f"%t: f32[1] = reduce.sum [i] over [k < {length}] {{ {read} }}",
+                f"%q: f32[1] = reduce.m2 [i] over [k < {length}] {{ {read} }}", factor,
+                f"%n: {dtype}[1, {length}] = map [i, j] {{ {element} }}"]
+    return []
 
 
 def packed(graph: Graph, device: DeviceSpec = H200, fetches_early: bool = True) -> TileProgram:

@@ -93,7 +93,7 @@ def _read_by_these_alone(candidates: Candidates, products: Sequence[int]) -> tup
     todo = [m for p in products for m in predecessors[p]]
     while todo:
         unit = todo.pop()
-        simple = all(graph.node_by_name[n].category in ("map", "reduce") for n in units.units[unit].core)
+        simple = all(graph.node_by_name[n].category in ("map", "reduce") and n not in graph.escaping for n in units.units[unit].core)
         if unit not in ahead and simple and all(s in ahead or s in products for s in successors[unit]):
             ahead.add(unit)
             todo += predecessors[unit]

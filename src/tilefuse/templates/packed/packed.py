@@ -80,7 +80,8 @@ def schedule_packed(request: Request) -> TileProgram | Rejected:
     whole = _packed(request, _schedule_parts(request))
     if not _share_reductions(request.graph):
         return whole
-    return _cheaper(whole, _packed(request, _schedule_parts(request, reductions=True)), request.device)
+    # A block of one round would compute the norm for each of its rows.
+    return _cheaper(whole, _packed(request, _schedule_parts(request, reductions=True), only_turns=True), request.device)
 
 
 def _share_reductions(graph: Graph) -> bool:
@@ -98,8 +99,8 @@ def _cheaper(first: TileProgram | Rejected, second: TileProgram | Rejected, devi
     return min((first, second), key=lambda p: _price_us(p, device))
 
 
-def _packed(request: Request, scheduled: list[_Scheduled] | Rejected) -> TileProgram | Rejected:
-    """The parts in one kernel, or why there is none."""
+def _packed(request: Request, scheduled: list[_Scheduled] | Rejected, only_turns: bool = False) -> TileProgram | Rejected:
+    """The parts in one kernel, or why there is none. only_turns: by blocks in turns, or not at all."""
     if isinstance(scheduled, Rejected):
         return scheduled
     if len(scheduled) == 1:
@@ -111,7 +112,10 @@ def _packed(request: Request, scheduled: list[_Scheduled] | Rejected) -> TilePro
     operands = sum(len(s.part.inputs) + len(s.part.results) for s in work)
     if operands > MAX_OPERANDS:
         return Rejected(Reason.TOO_MANY_OPERANDS, f"{operands} tensors, at most {MAX_OPERANDS} in one launch")
-    in_one_round, in_turns = _in_one_round(request, work), _in_turns(request, work)
+    in_turns = _in_turns(request, work)
+    if only_turns and in_turns is None:
+        return Rejected(Reason.RECOMPUTATION, "every row would compute the reduction that all parts share")
+    in_one_round = Rejected(Reason.OTHER_TEMPLATE, "") if only_turns else _in_one_round(request, work)
     return in_one_round if in_turns is None else _cheaper(in_one_round, in_turns, request.device)
 
 

@@ -13,7 +13,9 @@ from tests.unit.templates.shared_products import in_turns, packed, products_of_o
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import generate
+from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
+from tilefuse.ir.text import parse_graph
 from tilefuse.kernel.asynchronous import AwaitEarlier, BulkCopy, Prefetch
 from tilefuse.kernel.early import PrefetchOnly, before_waiting, fetched_early, untimely
 from tilefuse.kernel.visit import statements
@@ -35,11 +37,11 @@ def blocks_of(program: TileProgram) -> list[tuple[int, ...]]:
     return [tuple(p.num_blocks for p in g.parts) for g in program.choice.groups]
 
 
-@pytest.mark.parametrize("norm", [True, False])
+@pytest.mark.parametrize("norm", ["rms", "layer", ""])
 @pytest.mark.parametrize(("rows", "blocks"), [
     ((2048, 512, 512), [(86,), (22, 22)]), ((4096, 1024), [(103,), (26,)]), ((2900, 250), [(121,), (11,)]),
 ])
-def test_shares_follow_the_bytes(norm: bool, rows: tuple[int, ...], blocks: list[tuple[int, ...]]) -> None:
+def test_shares_follow_the_bytes(norm: str, rows: tuple[int, ...], blocks: list[tuple[int, ...]]) -> None:
     """All blocks run at once, and none has more turns than the others need."""
     program = packed(products_of_one_row(rows, 2048, "bf16", norm=norm).graph)
     assert isinstance(program.choice, Packed) and takes_turns(program.choice)
@@ -50,15 +52,15 @@ def test_shares_follow_the_bytes(norm: bool, rows: tuple[int, ...], blocks: list
 @pytest.mark.parametrize(("rows", "length", "dtype"), [((2048, 512, 512), 2049, "bf16"), ((64, 32), 128, "bf16")])
 def test_rows_that_no_queue_brings_have_blocks_of_one_round(rows: Sequence[int], length: int, dtype: str) -> None:
     """Copies take whole words of 16 bytes; small rows have a warp each."""
-    choice = packed(products_of_one_row(rows, length, dtype, norm=False).graph).choice
+    choice = packed(products_of_one_row(rows, length, dtype, norm="").graph).choice
     assert isinstance(choice, Packed) and not takes_turns(choice)
 
 
 def test_nothing_is_fetched_early_where_the_option_forbids_it() -> None:
     """Rows beside a vector as it is gain nothing else by a queue; a norm is prepared all the same."""
-    for norm in (True, False):
+    for norm in ("rms", "layer", ""):
         choice = packed(products_of_one_row((2048, 512, 512), 2048, "bf16", norm=norm).graph, fetches_early=False).choice
-        assert isinstance(choice, Packed) and takes_turns(choice) is norm
+        assert isinstance(choice, Packed) and takes_turns(choice) is bool(norm)
 
 
 def test_settled_rows_of_all_parts_set_out_before_the_wait() -> None:
@@ -89,6 +91,21 @@ def test_a_plan_computes_the_norm_in_every_part() -> None:
     assert planned.program.notation.startswith("pack {") and "cta_num=86" in planned.program.notation
 
 
+def test_a_row_that_is_a_result_has_a_kernel_of_its_own() -> None:
+    """The norm behind it is computed in every part all the same."""
+    products = products_of_one_row((2048, 512, 512), 2048, "bf16").graph
+    added = parse_graph("""graph @added(%a: bf16[1, 2048], %b: bf16[1, 2048]) -> (bf16[1, 2048]) {
+      %x: bf16[1, 2048] = map [i, j] { bf16(add(f32(%a[i, j]), f32(%b[i, j]))) }
+      return %x
+    }""")
+    inputs = (*added.inputs, *(i for i in products.inputs if i.name != "x"))
+    graph = Graph("layer", inputs, (*added.nodes, *products.nodes), (*added.results, *products.results))
+    plan = generate(graph, constants={}, device=H200, options=Options()).plan
+    first, second = (k.program.choice for k in plan.kernels)
+    assert isinstance(second, Packed) and takes_turns(second) and not isinstance(first, Packed)
+    assert [k.pattern.nodes for k in plan.kernels] == [("x",), tuple(n.name for n in products.nodes)]
+
+
 def test_the_notation_gives_the_program_back() -> None:
     """Other numbers of blocks and slots too, but no more blocks than a part's share."""
     program = packed(products_of_one_row((2048, 512, 512), 2048, "bf16").graph)
@@ -111,26 +128,27 @@ def test_neighbours_are_programs() -> None:
 def test_the_price_decides() -> None:
     """One row more than fits three turns is a fourth one for some blocks; without a norm blocks of one round take less time then."""
     for rows, turns in (((2900, 250), True), ((3000, 200), False)):
-        choice = packed(products_of_one_row(rows, 2048, "bf16", norm=False).graph).choice
+        choice = packed(products_of_one_row(rows, 2048, "bf16", norm="").graph).choice
         assert isinstance(choice, Packed) and takes_turns(choice) is turns
 
 
 def test_single_rows_have_blocks_of_one_round() -> None:
     """A matrix of one row, or of two, has no rows to take in turns."""
     for count in (1, 2):
-        choice = packed(products_of_one_row((count, 900), 2048, "bf16", norm=False).graph).choice
+        choice = packed(products_of_one_row((count, 900), 2048, "bf16", norm="").graph).choice
         assert isinstance(choice, Packed) and not takes_turns(choice)
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize(("settled", "dtype", "rows", "length", "norm", "residual"), [
-    (frozenset({"w0", "w1", "w2"}), "bf16", (37, 11, 5), 512, True, True),
-    (frozenset({"w0", "w1", "w2"}), "f16", (37, 11, 11), 776, False, True),
-    (PrefetchOnly({"w0", "w1", "w2"}), "f32", (41, 3, 17), 260, True, False),
-    (frozenset({"w0"}), "f16", (3, 90), 1000, False, False),
-    (frozenset(), "bf16", (23, 50, 9, 3), 264, True, False),
+    (frozenset({"w0", "w1", "w2"}), "bf16", (37, 11, 5), 512, "rms", True),
+    (frozenset({"w0", "w1", "w2"}), "f16", (37, 11, 11), 776, "", True),
+    (PrefetchOnly({"w0", "w1", "w2"}), "f32", (41, 3, 17), 260, "layer", False),
+    (frozenset({"w0"}), "f16", (3, 90), 1000, "", False),
+    (frozenset({"w0", "w1"}), "f16", (29, 13), 520, "layer", True),
+    (frozenset(), "bf16", (23, 50, 9, 3), 264, "rms", False),
 ])
-def test_kernels_compute_their_products(settled: frozenset[str], dtype: str, rows: tuple[int, ...], length: int, norm: bool, residual: bool,
+def test_kernels_compute_their_products(settled: frozenset[str], dtype: str, rows: tuple[int, ...], length: int, norm: str, residual: bool,
                                         tmp_path: Path) -> None:
     """No finding of the checking mode, and every result within its bound."""
     pattern = products_of_one_row(rows, length, dtype, norm=norm, residual=residual)

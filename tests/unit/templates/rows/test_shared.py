@@ -10,6 +10,7 @@ import pytest
 from tests.unit.templates.composed_cases import rows
 from tests.unit.templates.host_build import compiler, run
 from tests.unit.templates.pattern_graphs import Pattern, layer_norm, normed_product, row_sums, softmax, vector_product
+from tests.unit.templates.shared_products import products_of_one_row
 from tilefuse.base.options import Options
 from tilefuse.domain.domain import find_domain
 from tilefuse.domain.resolved import Domain
@@ -22,7 +23,7 @@ from tilefuse.kernel.early import PrefetchOnly, before_waiting, fetched_early, u
 from tilefuse.kernel.visit import statements
 from tilefuse.target.device import H200
 from tilefuse.templates.compose import compose
-from tilefuse.templates.pattern import schedule_graph
+from tilefuse.templates.pattern import schedule_graph, schedule_pattern
 from tilefuse.templates.rows.modes import RowQueue, Rows
 from tilefuse.templates.rows.shared.prepared import prepared_reads, prepared_values
 
@@ -50,6 +51,15 @@ def test_a_norm_of_what_all_rows_share_is_prepared() -> None:
     assert prepared_reads(domain) == {"x", "s"}
     for pattern in (softmax(37, 512), layer_norm(37, 512), row_sums(37, 512)):
         assert not prepared_values(domain_of(pattern.graph)).vectors
+
+
+def test_a_layer_norm_of_what_all_rows_share_is_prepared() -> None:
+    """Its sum, and its squared deviations as the second pass over elements on chip; the kernel computes both ahead of its rows."""
+    graph = products_of_one_row((4096,), 2048, "bf16", norm="layer").graph
+    program = schedule_pattern(graph, [n.name for n in graph.nodes], {}, H200)
+    assert isinstance(program, TileProgram) and isinstance(program.choice, Rows) and isinstance(program.choice.mode, RowQueue)
+    prepared = prepared_values(program.domain)
+    assert [i.node.name for i in prepared.reductions] == ["t", "q"] and [i.node.name for i in prepared.vectors] == ["n"]
 
 
 @pytest.mark.parametrize(("num_rows", "length", "shared"), [(4096, 4096, True), (11008, 4096, True), (4096, 11008, True), (40, 64, False)])

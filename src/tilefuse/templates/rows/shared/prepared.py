@@ -45,7 +45,7 @@ def prepared_values(domain: Domain) -> Prepared:
         touched[i.key] = frozenset(own).union(*(touched[u] for u in i.uses))
         behind[i.key] = i.shared or any(behind[u] for u in i.uses)
     same = {i.key for i in domain.instances if not touched[i.key] & moving and not i.serial}
-    plain = all(i.second_of is None and i.squares_of is None and i.node.category == "reduce" for i in domain.instances if i.shared)
+    plain = all(i.second_of is None and i.node.category == "reduce" for i in domain.instances if i.shared)
     if not moving or not plain or domain.has_scan or domain.scatter is not None:
         return NOTHING
     reductions = tuple(i for i in domain.instances if i.shared and i.key in same and not i.carried)
