@@ -7,11 +7,14 @@ import torch
 
 from tests.gpu.test_pipelined_walks import has_warpgroup_products, on_device
 from tests.unit.templates.staged.recomputed.back_graphs import Gradient
+from tests.unit.templates.staged.recomputed.test_bounded_gradients import CASES as BOUNDED
+from tests.unit.templates.staged.recomputed.test_bounded_gradients import parted, scheduled
 from tests.unit.templates.staged.recomputed.test_walked_back import CASES
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver import torch_backend
 from tilefuse.driver.compile import present_device
 from tilefuse.ir.dtype import BF16, F16
+from tilefuse.ir.interpret import interpret
 from tilefuse.runtime.calls.library import TORCH_DTYPES
 from tilefuse.templates.staged.recomputed.record import WalkedBack
 from tilefuse.templates.staged.recomputed.template import schedule_back
@@ -49,6 +52,23 @@ def test_kernel_computes_the_gradients(name: str) -> None:
 def test_more_tiles_than_blocks(of: Gradient) -> None:
     """Blocks take several tiles, whose slots and phases count on; the tile is the cheapest."""
     check_gradient(of, None)
+
+
+@pytest.mark.parametrize("case", [*BOUNDED.values(), *((Gradient(of, ("documents", "causal"), heads=40, rows=1000, keys=1000, inner=inner,
+                                                                dtype=BF16), None) for of in ("keys", "queries") for inner in (64, 128))],
+                         ids=lambda case: f"{case[0].of} {case[0].rows} x {case[0].inner} {' '.join(case[0].scores)}")
+def test_walks_that_memory_bounds(case: tuple[Gradient, WalkedBack | None]) -> None:
+    """Masks of documents and masks in memory, whose summaries bound the walks of rows and of columns."""
+    of, choice = case
+    program, (inputs, expected), summaries = scheduled(of, choice), of.drawn(3), parted(of)[0]
+    found = interpret(summaries, {v.name: inputs[v.name] for v in summaries.inputs})
+    inputs |= dict(zip(summaries.results, map(np.asarray, found), strict=True))
+    values = {v.name: torch.from_numpy(inputs[v.name].astype(np.float64)).to("cuda", TORCH_DTYPES[v.type.dtype.name])
+              for v in program.graph.inputs}
+    names = ("dk", "dv") if of.of == "keys" else ("dq",)
+    for got, name in zip(on_device(program, values), names, strict=True):
+        error = np.abs(got.double().cpu().numpy().reshape(expected[name].shape) - expected[name]).max()
+        assert error <= (2.0**-9 if of.dtype == F16 else 2.0**-6) * max(np.abs(expected[name]).max(), 1.0)
 
 
 @pytest.mark.parametrize(("library", "causal", "width"), [("flash", True, 64), ("cudnn", False, 128), ("efficient", True, 64)])

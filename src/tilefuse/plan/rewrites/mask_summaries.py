@@ -41,12 +41,22 @@ OF_ROWS, OF_COLUMNS, ROW, COLUMN, LINE = OWN_AXES = ("row_block", "column_block"
 @dataclass(frozen=True)
 class Clause:
     """A condition that reads data by the row and by the column: `left` of the row compared with `right` of the column by `fn`, or a value
-    of both, as it is or negated (`right` None). e: the whole of it in its node."""
+    of both, as it is or negated (`right` None). e: the whole of it in its node; row, column: axes of the node."""
 
     e: Expr
     fn: str
     left: Expr
     right: Expr | None
+    row: str
+    column: str
+
+    @property
+    def turned(self) -> Clause:
+        """The same condition with rows as columns."""
+        row, column = self.column, self.row
+        if self.right is None:
+            return replace(self, row=row, column=column)
+        return replace(self, fn=TURNED[self.fn], left=self.right, right=self.left, row=row, column=column)
 
     @property
     def opposite(self) -> Clause:
@@ -85,13 +95,13 @@ def _clause(e: Expr, node: Node, graph: Graph) -> Iterable[Clause]:
     match e:
         case Call(fn, (a, b)) if fn in OPPOSITE:
             if depends_on(a, row, column) and depends_on(b, column, row):
-                yield Clause(e, fn, a, b)
+                yield Clause(e, fn, a, b, row, column)
             elif depends_on(a, column, row) and depends_on(b, row, column):
-                yield Clause(e, TURNED[fn], b, a)
+                yield Clause(e, TURNED[fn], b, a, row, column)
         case Read(value, index) if graph.type_of(value).dtype == BOOL and not _is_map(value, graph):
             places = {a for i in index for a in i.axes()}
             if {row, column} <= places:
-                yield Clause(e, "", e, None)
+                yield Clause(e, "", e, None, row, column)
 
 
 def _is_map(value: str, graph: Graph) -> bool:
@@ -116,7 +126,7 @@ class Summaries:
         return Call("logical_not", (self._with_bounds(clause.opposite, node),)) if hides else self._with_bounds(clause, node)
 
     def _with_bounds(self, clause: Clause, node: Node) -> Expr:
-        row, column = node.axes[-2:]
+        row, column = clause.row, clause.column
         leads = tuple(a for a in node.axes[:-2] if node.extents[a] > 1 and a in _axes(clause.e))
         rows, columns = node.extents[row], node.extents[column]
         first, end, begin, stop = self._ends(clause, node, leads)
@@ -131,7 +141,7 @@ class Summaries:
     def _ends(self, clause: Clause, node: Node, leads: tuple[str, ...]) -> tuple[str, str, str, str]:
         """Names of the first block of columns that may be true of each block of rows, of the end, and of the run of those that are true."""
         extents = {a: node.extents[a] for a in leads}
-        row_blocks, blocks = (-(-node.extents[a] // BLOCK) for a in node.axes[-2:])
+        row_blocks, blocks = (-(-node.extents[a] // BLOCK) for a in (clause.row, clause.column))
         may, all_ = (self._of_pairs if clause.right is not None else self._of_masks)(clause, node, leads)
         place: Expr = Call("i32", (Index(axis(OF_COLUMNS)),))
         shape, axes, over = (*extents.values(), row_blocks), (*leads, OF_ROWS), ((OF_COLUMNS, blocks),)
@@ -153,7 +163,7 @@ class Summaries:
     def _of_pairs(self, clause: Clause, node: Node, leads: tuple[str, ...]) -> tuple[Expr, Expr]:
         """Whether a comparison of values of a block of rows and a block of columns may be true, and whether it is true of all."""
         assert clause.right is not None
-        row, column = node.axes[-2:]
+        row, column = clause.row, clause.column
         (a, z), (b, y) = (self._ends_of_line(e, node, line, block) for e, line, block in (
             (clause.left, row, OF_ROWS), (clause.right, column, OF_COLUMNS)))
         match clause.fn:
@@ -190,7 +200,7 @@ class Summaries:
 
     def _of_masks(self, clause: Clause, node: Node, leads: tuple[str, ...]) -> tuple[Expr, Expr]:
         """Whether a condition in memory may be true of a block of rows and a block of columns, and whether it is true of all."""
-        row, column = node.axes[-2:]
+        row, column = clause.row, clause.column
         places = {row: axis(OF_ROWS) * BLOCK + axis(ROW), column: axis(OF_COLUMNS) * BLOCK + axis(COLUMN)}
         shape = (*(node.extents[a] for a in leads), *(-(-node.extents[a] // BLOCK) for a in (row, column)))
         at = (*map(axis, leads), axis(OF_ROWS), axis(OF_COLUMNS))
@@ -217,14 +227,17 @@ def _axes(e: Expr) -> frozenset[str]:
     return frozenset().union(*(i.axes() for x in walk(e) for i in _places(x)))
 
 
-def with_bounds(graph: Graph, names: Iterable[str], hides: bool) -> tuple[Graph, tuple[str, ...]]:
-    """The graph with the conditions of some maps bounded, and the names of the summaries. hides: as of `Summaries.bounded`."""
+def with_bounds(graph: Graph, names: Iterable[str], hides: bool, turned: bool = False) -> tuple[Graph, tuple[str, ...]]:
+    """The graph with the conditions of some maps bounded, and the names of the summaries.
+
+    hides: as of `Summaries.bounded`. turned: a walk's rows are the last axis of the maps, and its columns the one before.
+    """
     writer, inside = Summaries(graph, set(graph.type_by_name)), set(names)
     nodes: list[Node] = []
     for node in graph.nodes:
         if node.name in inside and node.body is not None:
             before = len(writer.nodes)
-            by = {c.e: writer.bounded(c, node, hides) for c in clauses_of(node, graph)}
+            by = {c.e: writer.bounded(c.turned if turned else c, node, hides) for c in clauses_of(node, graph)}
             nodes += writer.nodes[before:]
             node = replace(node, body=transform(node.body, partial(_exchanged, by)))
         nodes.append(node)

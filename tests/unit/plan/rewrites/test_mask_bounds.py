@@ -10,6 +10,7 @@ from tests.unit.templates.staged.walked.variants import Variant
 from tests.unit.templates.stitched_cases import in_double
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
+from tilefuse.driver.pipeline import DEVICE_PIPELINE
 from tilefuse.ir.dtype import I32
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
@@ -17,11 +18,14 @@ from tilefuse.ir.text import parse_graph
 from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.manager import PassContext, Pipeline
 from tilefuse.plan.price.predictions import Predictions
+from tilefuse.plan.rewrites.attention import ExpandAttention
 from tilefuse.plan.rewrites.mask_bounds import bounded_masks
 from tilefuse.plan.rewrites.mask_summaries import BLOCK, clauses_of, with_bounds
 from tilefuse.target.device import H200
+from tilefuse.templates.staged.recomputed.template import walked_back_of
 from tilefuse.templates.staged.walked.template import pipelined_walk_of
 
+LATER_PASSES = DEVICE_PIPELINE.replace("expand-attention,bound-masks,", "")
 LONG = Variant(("documents",), batch=2, heads=8, rows=2048, keys=2048, inner=64, width=64)
 
 
@@ -134,3 +138,39 @@ def test_conditions_that_are_none() -> None:
     found = {n.name: clauses_of(n, graph) for n in graph.nodes}
     assert [name for name, clauses in found.items() if clauses] == ["y"]
     assert in_double(graph).results == ("y",)
+
+
+def training(rows: int = 2048, heads: int = 16) -> Graph:
+    """Attention within documents with its gradients, by the library's calls with one mask, as torch records them."""
+    q, logs = f"f16[1, {heads}, {rows}, 64]", f"f32[1, {heads}, {rows}]"
+    first = ", ".join(f'("%", {n})' for n in range(4))
+    call = ("library.aten._scaled_dot_product_efficient_attention_backward.default (%g, %q, %k, %v, %y, %l, %m) "
+            f'{{args = ({first}, ("%", 6), ("%", 4), ("%", 5), none, none, 0.0, (true, true, true, false), false), kwargs = (), result = ')
+    gradients = "\n".join(f"  %d{n}: {q} = {call}{n}}}" for n in range(3))
+    return parse_graph(f"""graph @g(%g: {q}, %q: {q}, %k: {q}, %v: {q}, %y: {q}, %l: {logs}, %d: i32[{rows}]) -> ({q}, {q}, {q}) {{
+  %same: bool[1, 1, {rows}, {rows}] = map [a, b, r, c] {{ eq(%d[r], %d[c]) }}
+  %e: bool[1, {heads}, {rows}, {rows}] = map [a, b, r, c] {{ %same[0, 0, r, c] }}
+  %m: f16[1, {heads}, {rows}, {rows}] = map [a, b, r, c] {{ select(%e[a, b, r, c], 0.0:f16, -inf:f16) }}
+{gradients}
+  return %d0, %d1, %d2
+}}""")
+
+
+def test_gradients_are_bounded_from_both_sides() -> None:
+    """The rows' kernel walks columns, the columns' kernel walks rows: each has bounds of its own of one mask, and no element changes."""
+    context = PassContext(device=H200, prices=Predictions(H200))
+    written_out = ExpandAttention("kernels").run(training(), context)
+    assert written_out is not training()
+    choices, made = bounded_masks(written_out, H200, Predictions(H200))
+    assert [c.is_taken for c in choices] == [True, True]
+    kernels = generate(made, constants={}, input_layouts={}, device=H200, options=Options(device_passes=LATER_PASSES)).plan.kernels
+    walks = [walked_back_of(k.program) for k in kernels if k.program.template == "walked_back"]
+    assert len(walks) == 2 and all(w.form.limit is not None and w.form.limit.is_of_blocks for w in walks)
+    small = ExpandAttention("kernels").run(training(150, 2), context)
+    again, random = small, np.random.default_rng(3)
+    for n, turned in ((n, t) for n in [n.name for n in small.nodes if clauses_of(n, small)] for t in (False, True)):
+        again, _ = with_bounds(again, [n], False, turned)
+    values = {v.name: random.standard_normal(v.type.shape) for v in small.inputs}
+    values["d"] = np.sort(random.integers(0, 5, 150)).astype(np.int32)
+    for one, two in zip(interpret(in_double(small), values), interpret(in_double(again), values), strict=True):
+        np.testing.assert_array_equal(one, two)

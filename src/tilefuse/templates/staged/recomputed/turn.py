@@ -15,10 +15,13 @@ from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Bound, Call, Expr, Guard, Lookup, Read, children, const, walk
 from tilefuse.kernel.ir import Assign, Comment, Declare, If, KExpr, Reg, VectorLoad
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS, WarpgroupProduct, WarpgroupWait
+from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.online.fragments import Fragment
 from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
 from tilefuse.templates.staged.recomputed.state import BackState
+from tilefuse.templates.staged.walked.own_rows import Chunks, Known, parts_of_blocks, with_known
+from tilefuse.templates.staged.walked.turn_range import lesser
 
 
 class BackTurn:
@@ -36,7 +39,8 @@ class BackTurn:
         self.scores, self.lefts, self.sums = scores, lefts, sums
         self.elements = tuple(dict.fromkeys(p.total.body for p in form.weighted))
         self.early = early_part(form)
-        names = frozenset(form.reads)
+        names, limit = frozenset(form.reads), w.walk.form.limit
+        self.is_bounded = limit is not None and limit.is_of_blocks and bool(w.edges_in_memory)
         self.reads_rows = any(isinstance(e, Lookup) or e.value not in names and ROW in _axes(e)
                               for body in self.elements for e in _reads(body, row_values))
 
@@ -73,9 +77,24 @@ class BackTurn:
         return places[:count]
 
     def _each(self, place_by_element: dict[Expr, Reg], num_scores: int) -> None:
-        """Computes elements of every score of the thread, of which `num_scores` scores are known, into arrays; 0 beyond the ends."""
+        """Computes elements of every score of the thread, of which `num_scores` scores are known, into arrays; 0 beyond the ends. Where
+        memory bounds rows, the mask is left in the columns alone that it cuts for the rows of the thread's warpgroup."""
+        w, bare = self.w, early_part(self.w.walk.form.whole)
+        masked = next(iter(place_by_element))
+        if not self.is_bounded or masked != self.early or bare is None or next(parts_of_blocks(masked), None) is None:
+            self._each_of(place_by_element, num_scores, 0, w.walk.choice.columns)
+            return
+
+        def emit(first: int, end: int, known: Known) -> None:
+            body = bare if known is None else with_known(masked, known)
+            self._each_of({body: place_by_element[masked]}, num_scores, first, end)
+
+        Chunks(w, self.start, w.walk.choice.columns, masked, emit).write()
+
+    def _each_of(self, place_by_element: dict[Expr, Reg], num_scores: int, first: int, end: int) -> None:
+        """The same for the columns of a turn from `first` to before `end`."""
         w, here = self.w, self.here
-        with w.loop("g", here.groups, unroll=w.unroll) as g:
+        with w.loop("g", end // MMA_COLUMNS, start=first // MMA_COLUMNS, unroll=w.unroll) as g:
             pairs = {read: self._pair(read, g) for read in w.vectors if any(read in walk(e) for e in place_by_element)}
             with w.loop("v", here.vector, unroll=w.unroll) as v, w.loop("i", here.rows, unroll=w.unroll) as i, self._at(i, g, v) as facts:
                 place = here.place(i, g, v)
@@ -92,6 +111,10 @@ class BackTurn:
         """Inside, ROW and WALK are at one score of the thread; yields the bounds under which it exists."""
         w = self.w
         row, place = w.simplified(w.first_row + self.here.row(i)), w.simplified(self.start + self.here.column(g, v))
+        if self.is_bounded:
+            # No element asks for its row: the last one stands for those beyond the end.
+            num_rows = w.walk.form.online.num_rows
+            row = lesser(w, row, number(num_rows - 1), num_rows)
         with w.at(**{ROW: row, WALK: place}):
             yield w.beyond(**({ROW: row, WALK: place} if self.reads_rows else {WALK: place}))
 

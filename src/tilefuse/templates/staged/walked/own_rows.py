@@ -10,20 +10,88 @@ computed for each score.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import reduce
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial, reduce
+from math import gcd
 
 from tilefuse.ir.affine import Affine, FloorDiv, axis
 from tilefuse.ir.dtype import BOOL
-from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index, Lookup, Read, children, const, transform, walk
-from tilefuse.kernel.ir import KExpr
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, children, const, transform, walk
+from tilefuse.kernel.ir import Assign, Declare, If, IfValue, KExpr, Reg
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
+from tilefuse.kernel.visit import statements
 from tilefuse.templates.staged.online.products import ROW, WALK
 from tilefuse.templates.staged.walked.conditions import AND, NOT, OPPOSITE, OR, Edge
 from tilefuse.templates.staged.walked.rings import RingState
 
 # Columns that are asked for together.
 CHUNK = WARPGROUP_ROWS
+
+
+# Conditions that are known in some columns; None: the mask hides nothing of them.
+Known = tuple[tuple[Expr, bool], ...] | None
+# Writes the elements of some columns of a turn, the first one and the one behind the last one given.
+Emit = Callable[[int, int, Known], None]
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Elements of a turn of `columns` columns in chunks, each in the form that a warpgroup's own rows leave of `masked`.
+
+    start  first column along the walked axis
+    """
+
+    w: RingState
+    start: Affine
+    columns: int
+    masked: Expr
+    emit: Emit
+
+    def write(self) -> None:
+        """All chunks. They begin at multiples of their columns, so that each lies in one block."""
+        w, size = self.w, gcd(CHUNK, self.columns)
+        for first in range(0, self.columns, size):
+            with w.nested() as inner:
+                place = w.simplified(self.start + first)
+                self._either(own_columns_are_whole(w, place, size), "is_whole", partial(self.emit, first, first + size, None),
+                             partial(self._asked, first, first + size, self.masked, ()))
+            row = Bound(self._row, 0, w.walk.of.online.num_rows)
+            w.emit(*(inner.statements if w.always(row) else [If((row,), tuple(inner.statements))]))
+
+    @property
+    def _row(self) -> Affine:
+        """The first row of the thread's warpgroup."""
+        group = axis("thread") // WARPGROUP * WARPGROUP_ROWS if self.w.walk.tiling.warpgroups > 1 else 0
+        return self.w.simplified(self.w.first_row + group)
+
+    def _asked(self, first: int, end: int, masked: Expr, known: tuple[tuple[Expr, bool], ...]) -> None:
+        """A chunk whose conditions are asked for one after another: the next one that is left in the mask."""
+        w = self.w
+        part = next(parts_of_blocks(masked), None)
+        if part is None:
+            self.emit(first, end, known)
+            return
+        with w.at(**{ROW: self._row, WALK: w.simplified(self.start + first)}):
+            condition = w.element(part, guarded=True)
+        sides = (partial(self._asked, first, end, decided(masked, part, value), (*known, (part, value))) for value in (True, False))
+        self._either(condition, "of_block", *sides)
+
+    def _either(self, condition: KExpr, stem: str, where_true: Callable[[], None], where_false: Callable[[], None]) -> None:
+        """Statements of one side. condition: the same in all threads of a warpgroup."""
+        w, value = self.w, Reg(self.w.fresh(stem), BOOL)
+        w.emit(Declare(value.name, BOOL, None, condition))
+        opposite: KExpr = Call("logical_not", (value,))
+        for when, write in ((value, where_true), (opposite, where_false)):
+            with w.nested() as inner:
+                write()
+            if any(isinstance(s, Assign) for s in statements(tuple(inner.statements))):
+                w.emit(IfValue(when, tuple(inner.statements)))
+
+
+def with_known(e: Expr, known: tuple[tuple[Expr, bool], ...]) -> Expr:
+    """An expression in which conditions are known."""
+    return reduce(lambda x, fact: decided(x, *fact), known, e)
 
 
 def own_columns_are_whole(w: RingState, first: Affine, columns: int) -> KExpr:

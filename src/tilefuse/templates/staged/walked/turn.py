@@ -7,23 +7,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import gcd
 
 from tilefuse.ir.affine import Affine, axis, number
-from tilefuse.ir.dtype import BOOL, F32
-from tilefuse.ir.scalar import Bound, Call, Expr, Read, walk
-from tilefuse.kernel.ir import Assign, Comment, Declare, If, IfValue, KExpr, Reg, VectorLoad
-from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS, Consume
-from tilefuse.kernel.visit import statements
+from tilefuse.ir.dtype import F32
+from tilefuse.ir.scalar import Call, Read
+from tilefuse.kernel.ir import Assign, Comment, Declare, IfValue, KExpr, Reg, VectorLoad
+from tilefuse.kernel.pipeline import Consume
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.online.fragments import Fragment
 from tilefuse.templates.staged.online.lazy import LazyTop
-from tilefuse.templates.staged.online.products import ROW, WALK
 from tilefuse.templates.staged.online.total import Total
 from tilefuse.templates.staged.online.turn import Turn
 from tilefuse.templates.staged.pipelined.plan import OperandTile
-from tilefuse.templates.staged.walked.own_rows import CHUNK, decided, own_columns_are_whole, parts_of_blocks
+from tilefuse.templates.staged.walked.own_rows import Chunks, Known, with_known
 from tilefuse.templates.staged.walked.state import WalkState
 from tilefuse.templates.staged.walked.turn_range import lesser
 
@@ -85,17 +82,14 @@ class PipelinedTurn(Turn):
         if not masked:
             return False
         assert limit is not None
-        # Chunks begin at multiples of their columns, so that each lies in one block.
-        step = gcd(CHUNK, w.walk.choice.columns) // MMA_COLUMNS * self.here.vector
-        for first in range(0, self._columns, step):
-            last = min(first + step, self._columns)
-            before, columns = (n // self.here.vector * MMA_COLUMNS for n in (first, last - first))
-            with w.nested() as inner:
-                chunk = _Chunk(self, elements, first, last, w.simplified(self.start + before))
-                chunk.either(own_columns_are_whole(w, chunk.column, columns), "is_whole", (replace(t, body=limit.bare), ()),
-                             (t, tuple(parts_of_blocks(t.body))))
-            row = Bound(chunk.row, 0, w.walk.form.online.num_rows)
-            w.emit(*(inner.statements if w.always(row) else [If((row,), tuple(inner.statements))]))
+        bare, masked_body = limit.bare, limit.masked
+
+        def emit(first: int, end: int, known: Known) -> None:
+            body = bare if known is None else with_known(masked_body, known)
+            with self.each_column(*(n // MMA_COLUMNS * self.here.vector for n in (first, end))) as j:
+                self.elements_of_column(replace(t, body=body), elements, j)
+
+        Chunks(w, self.start, w.walk.choice.columns, masked_body, emit).write()
         return True
 
     def power_array(self, number_: int) -> Reg:
@@ -151,46 +145,6 @@ class PipelinedTurn(Turn):
         """Makes the biases of a score known."""
         for read, pair in self.pairs.items():
             self.w.remember(read, Reg(pair.name, pair.dtype, i * self.here.vector + j % self.here.vector))
-
-
-# Elements of a maximum, and conditions in them that are the same for a whole chunk.
-Parted = tuple[Total, tuple[Expr, ...]]
-
-
-class _Chunk:
-    """Neighbouring columns of a turn, from the thread's column `first` to before `last`; column: the first one along the walked axis; row:
-    the warpgroup's first."""
-
-    def __init__(self, turn: PipelinedTurn, elements: Reg, first: int, last: int, column: Affine) -> None:
-        self.turn, self.elements, self.first, self.last, self.column = turn, elements, first, last, column
-        w = turn.w
-        group = axis("thread") // WARPGROUP * WARPGROUP_ROWS if w.walk.choice.warpgroups > 1 else number(0)
-        self.row = w.simplified(w.first_row + group)
-
-    def either(self, condition: KExpr, stem: str, where_true: Parted, where_false: Parted) -> None:
-        """The elements of the chunk in one of two forms. condition: the same in all threads of a warpgroup."""
-        w = self.turn.w
-        known = Reg(w.fresh(stem), BOOL)
-        w.emit(Declare(known.name, BOOL, None, condition))
-        opposite: KExpr = Call("logical_not", (known,))
-        for when, of in ((known, where_true), (opposite, where_false)):
-            with w.nested() as inner:
-                self._elements(*of)
-            if any(isinstance(s, Assign) for s in statements(tuple(inner.statements))):
-                w.emit(IfValue(when, tuple(inner.statements)))
-
-    def _elements(self, t: Total, parts: tuple[Expr, ...]) -> None:
-        """All elements; conditions that are the same for all of them are asked for first, one after another."""
-        turn, w = self.turn, self.turn.w
-        left = [p for p in parts if p in walk(t.body)]
-        if left:
-            with w.at(**{ROW: self.row, WALK: self.column}):
-                condition = w.element(left[0], guarded=True)
-            sides = (replace(t, body=decided(t.body, left[0], value)) for value in (True, False))
-            self.either(condition, "of_block", *((side, tuple(left[1:])) for side in sides))
-            return
-        with turn.each_column(self.first, self.last) as j:
-            turn.elements_of_column(t, self.elements, j)
 
 
 def round_powers(w: WalkState, scores: Reg, powers: Reg, size: int) -> None:

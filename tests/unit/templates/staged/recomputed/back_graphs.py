@@ -9,7 +9,7 @@ from tests.unit.templates.stitched_graphs import normal
 from tilefuse.ir.affine import axis
 from tilefuse.ir.building.build import axis_names
 from tilefuse.ir.building.tensor import TensorBuilder
-from tilefuse.ir.dtype import BOOL, F16, F32, I64, DType
+from tilefuse.ir.dtype import BOOL, F16, F32, I32, I64, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import NUMPY_DTYPES, Index
 
@@ -24,7 +24,8 @@ class Gradient:
 
     of      "keys" (gradients of keys and of values) or "queries"
     group   heads of queries that share a head of keys, of "keys": their rows follow each other
-    scores  what f is made of, in order: "cap", "dense" (a bias that is read), "causal", "window", "prefix", "hidden" (a mask that is read)
+    scores  what f is made of, in order: "cap", "dense" (a bias that is read), "causal", "window", "prefix", "hidden" (a mask that is read),
+            "documents" (columns of the row's own)
     """
 
     of: str = "keys"
@@ -75,6 +76,10 @@ class Gradient:
         if name == "hidden":
             kept = b.input("hidden", BOOL, (1, self.rows, self.keys))
             kept = b.transpose(kept, 1, 2) if turned else kept
+        elif name == "documents":
+            row, column = (b.input(f"documents_of_{n}", I32, (1, e)) for n, e in (("rows", self.rows), ("columns", self.keys)))
+            kept = b.elementwise("eq", b.reshape(row, (1, self.rows, 1)), b.reshape(column, (1, 1, self.keys)))
+            kept = b.transpose(kept, 1, 2) if turned else kept
         else:
             across = (1, self.keys, self.walked) if turned else (1, self.rows, self.keys)
             axes = axis_names(3)
@@ -99,6 +104,9 @@ class Gradient:
         values: Values = {n: (random.standard_normal(e) * 0.7).astype(narrow) for n, e in shapes.items()}
         values["hidden"] = random.random((1, self.rows, self.keys)) < 0.6
         values["hidden"][:, :3] = False
+        documents = np.sort(random.integers(0, 4, (1, max(self.rows, self.keys))), -1).astype(np.int32)
+        values |= {"documents_of_rows": documents[:, :self.rows], "documents_of_columns": documents[:, :self.keys]}
+        same = values["documents_of_rows"][:, :, None] == values["documents_of_columns"][:, None]
         q, g, k, v, bias = (values[n].astype(np.float64) for n in ("q", "g", "k", "v", "dense"))
         s, slope = q @ k.transpose(0, 2, 1) * SCALE, np.ones(())
         row, column = np.arange(self.walked)[:, None] % self.rows, np.arange(self.keys)[None]
@@ -110,7 +118,8 @@ class Gradient:
                     s = s + bias
                 case _:
                     kept = {"causal": column <= row, "window": row - column < self.window,
-                            "prefix": (column <= row) | (column < self.window), "hidden": values["hidden"]}[name]
+                            "prefix": (column <= row) | (column < self.window), "hidden": values["hidden"],
+                            "documents": same}[name]
                     s = np.where(kept, s, LOWEST)
         with np.errstate(divide="ignore"):
             logarithms = np.log(np.exp(s).sum(2))
