@@ -177,7 +177,7 @@ def test_what_greedy_connecting_found_is_packed_once(monkeypatch: pytest.MonkeyP
         return pack_kernels(*given)
 
     monkeypatch.setattr(planner, "pack_kernels", counting)
-    plan = plan_graph(layers(3), {}, H200, Options())
+    plan = plan_graph(layers(1), {}, H200, Options())
     assert plan.search is not None and plan.search.planner == "both" and len(packed) == 1
 
 

@@ -174,7 +174,7 @@ def test_products_that_stand_otherwise_against_the_library_are_planned_again() -
     seed = made_seed(layers(3, rows=16))
     assert any(k.share for k in seed.kernels)
     assert "of its parts' time, there" in reason(layers(3, rows=65536), seed)
-    assert planned(layers(3, rows=24), seed).start is not None
+    assert planned(layers(3, rows=18), seed).start is not None
 
 
 def test_kernels_that_fill_the_device_there_only_are_planned_again() -> None:

@@ -11,7 +11,7 @@ Source: FusionStitching (arXiv:1911.11576), 4.2.1 and algorithm 1.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -79,6 +79,25 @@ def after_products(candidates: Candidates) -> None:
                         candidates.offer((*before, *awaited, *following), "substitution")
             if candidates.is_over:
                 return
+
+
+def left_by_products(candidates: Candidates, kernels: Sequence[tuple[int, ...]]) -> None:
+    """Offers the connected parts that a kernel keeps where a candidate with a product takes some of its units away.
+
+        kernels {product} {add, mean, variance, norm}, candidate {product, add}      ->      {mean, variance, norm}
+
+    Without such a part, a program with the candidate leaves each of its units to a kernel of its own. kernels: disjoint sets of units.
+    """
+    kernel_of = {m: kernel for kernel in kernels for m in kernel}
+    for members in [c.members for c in candidates.by_members.values()]:
+        if not any(candidates.units.units[m].is_library for m in members):
+            continue
+        for kernel in dict.fromkeys(kernel_of[m] for m in members if m in kernel_of):
+            for part in connected(candidates, tuple(m for m in kernel if m not in members)):
+                if 1 < len(part) < len(kernel):
+                    candidates.offer(part, "substitution")
+        if candidates.is_over:
+            return
 
 
 def _is_map(candidates: Candidates, unit: int) -> bool:

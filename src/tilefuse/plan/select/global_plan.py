@@ -24,7 +24,7 @@ from tilefuse.plan.generators.connect import Connecting
 from tilefuse.plan.generators.exploratory import exploratory
 from tilefuse.plan.generators.found import Found
 from tilefuse.plan.generators.packing import Group, packing, siblings
-from tilefuse.plan.generators.substitution import after_products, substitution
+from tilefuse.plan.generators.substitution import after_products, left_by_products, substitution
 from tilefuse.plan.generators.units import Units
 from tilefuse.plan.generators.walking import offer_reduced_products, offer_walks
 from tilefuse.plan.pattern import Search, View
@@ -84,6 +84,7 @@ class _Decision:
         substitution(candidates)
         candidates.allow(SEARCH.selection.new_structures)
         after_products(candidates)
+        left_by_products(candidates, start)
         offer_walks(candidates)
         candidates.allow(SEARCH.selection.new_structures)
         offer_reduced_products(candidates)

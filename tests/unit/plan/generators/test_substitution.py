@@ -5,7 +5,7 @@ from tests.unit.plan.generators.test_connect import random_graph
 from tests.unit.plan.graphs import layers
 from tests.unit.plan.proposals import candidates_of, found_by, names
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.generators.substitution import STEPS, after_products, segments, substitution
+from tilefuse.plan.generators.substitution import STEPS, after_products, left_by_products, segments, substitution
 from tilefuse.plan.price.products import Products
 
 MIXED = """graph @mixed(%x: f32[64, 64], const %w: f32[64, 64]) -> (f32[64, 64], f32[64], f32[]) {
@@ -80,3 +80,19 @@ def test_what_follows_products_is_offered_with_each_of_them_and_with_all() -> No
     made = candidates_of(parse_graph(text), products=Products(lambda node: node.detail == "matmul"))
     after_products(made)
     assert {names(made, m) for m in (*made.by_members, *made.rejected)} == {frozenset("pab"), frozenset("qab"), frozenset("pqab")}
+
+
+def test_a_kernel_keeps_what_a_product_leaves_of_it() -> None:
+    """Of {a, r, c} the product takes a: {r, c} is a candidate too, which no other generator offers."""
+    text = """graph @norm(%x: f32[64, 16], %w: f32[16, 32]) -> (f32[64, 32], f32[64, 32]) {
+      %p: f32[64, 32] = library.matmul (%x, %w)
+      %a: f32[64, 32] = map [i, j] { tanh(%p[i, j]) }
+      %r: f32[64] = reduce.sum [i] over [k < 32] { %a[i, k] }
+      %c: f32[64, 32] = map [i, j] { mul(%a[i, j], %r[i]) }
+      return %a, %c
+    }"""
+    candidates = candidates_of(parse_graph(text), products=Products(lambda node: node.detail == "matmul"))
+    units = {v: candidates.units.unit_of[v] for v in "parc"}
+    candidates.offer((units["p"], units["a"]), "connect")
+    left_by_products(candidates, [(units["a"], units["r"], units["c"])])
+    assert {names(candidates, m) for m in (*candidates.by_members, *candidates.rejected)} == {frozenset("pa"), frozenset("rc")}
