@@ -23,7 +23,7 @@ def test_a_training_step_has_two_graphs() -> None:
 @pytest.mark.parametrize("library", ["flash", "cudnn"])
 def test_plans_of_a_step_by_either_option(library: str) -> None:
     """A library's call of each layer's gradients, or none of them; three kernels a layer more at most."""
-    sides = {taken: planned_model("bert-base", H200, Options(attention_gradients=taken), library, tiny=True, batch=2)
+    sides = {taken: planned_model("bert-base", H200, Options(attention_gradients=taken), library, tiny=True, batch=8)
              for taken in ("library", "kernels")}
     assert [p.kind for p in sides["library"]] == ["forward", "backward"]
     counts = {taken: parts[1].kinds() for taken, parts in sides.items()}
