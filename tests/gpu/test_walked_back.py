@@ -1,6 +1,8 @@
 """Gradients of attention on a device: every case of the host's tests, sizes that fill the device, and torch's calls by the option."""
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 import torch
@@ -23,18 +25,23 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_warpgroup_products(), 
 A = torch.ops.aten
 
 
-def check_gradient(of: Gradient, choice: WalkedBack | None) -> None:
-    """Every element against f64, equal from call to call."""
-    device, _ = present_device()
-    program = schedule_back(of.graph(), {}, device, choice)
-    assert isinstance(program, TileProgram), program
-    inputs, expected = of.drawn(3)
+def check_results(of: Gradient, program: TileProgram, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    """The kernel's gradients of these inputs, every element against f64."""
     values = {v.name: torch.from_numpy(inputs[v.name].astype(np.float64)).to("cuda", TORCH_DTYPES[v.type.dtype.name])
               for v in program.graph.inputs}
     names = ("dk", "dv") if of.of == "keys" else ("dq",)
     for got, name in zip(on_device(program, values), names, strict=True):
         error = np.abs(got.double().cpu().numpy().reshape(expected[name].shape) - expected[name]).max()
         assert error <= (2.0**-9 if of.dtype == F16 else 2.0**-6) * max(np.abs(expected[name]).max(), 1.0)
+
+
+def check_gradient(of: Gradient, choice: WalkedBack | None) -> None:
+    """Every element against f64, equal from call to call."""
+    device, _ = present_device()
+    program = schedule_back(of.graph(), {}, device, choice)
+    assert isinstance(program, TileProgram), program
+    inputs, expected = of.drawn(3)
+    check_results(of, program, inputs, expected)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -63,12 +70,7 @@ def test_walks_that_memory_bounds(case: tuple[Gradient, WalkedBack | None]) -> N
     program, (inputs, expected), summaries = scheduled(of, choice), of.drawn(3), parted(of)[0]
     found = interpret(summaries, {v.name: inputs[v.name] for v in summaries.inputs})
     inputs |= dict(zip(summaries.results, map(np.asarray, found), strict=True))
-    values = {v.name: torch.from_numpy(inputs[v.name].astype(np.float64)).to("cuda", TORCH_DTYPES[v.type.dtype.name])
-              for v in program.graph.inputs}
-    names = ("dk", "dv") if of.of == "keys" else ("dq",)
-    for got, name in zip(on_device(program, values), names, strict=True):
-        error = np.abs(got.double().cpu().numpy().reshape(expected[name].shape) - expected[name]).max()
-        assert error <= (2.0**-9 if of.dtype == F16 else 2.0**-6) * max(np.abs(expected[name]).max(), 1.0)
+    check_results(of, program, inputs, expected)
 
 
 @pytest.mark.parametrize(("library", "causal", "width"), [("flash", True, 64), ("cudnn", False, 128), ("efficient", True, 64)])

@@ -201,6 +201,9 @@ _libm("copysign", 2, np.copysign, ("mul(g, copysign(1.0, mul(sign(x0), x1)))", "
 _libm("nextafter", 2, np.nextafter, ("g", "0"), 8, "the neighbour of a toward b")
 
 # Comparison and selection
+# The comparison that is true where another one is false (of NaN: eq and ne alone), and the same comparison of exchanged operands.
+NEGATED = {"eq": "ne", "ne": "eq", "ge": "lt", "gt": "le", "le": "gt", "lt": "ge"}
+EXCHANGED = {"eq": "eq", "ne": "ne", "ge": "le", "gt": "lt", "le": "ge", "lt": "gt"}
 _COMPARISONS: tuple[tuple[str, str, m.Meaning, str], ...] = (
     ("eq", "==", np.equal, "a = b"),
     ("ne", "!=", np.not_equal, "a differs from b; true for NaN"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilefuse.ir.dtype import BOOL, DTYPES, F32, DType
-from tilefuse.ir.ops import SCALAR_OPS
+from tilefuse.ir.ops import NEGATED, SCALAR_OPS
 from tilefuse.ir.scalar import NUMPY_DTYPES, Call, Const, Expr, Guard, call, cast, children, const, is_cast
 
 Types = Callable[[Expr], DType]
@@ -349,10 +349,9 @@ def comparison_of_uniform(e: Expr, types: Types) -> Expr | None:
 @rule("logical_not(eq(%x[], %y[]))", "logical_not(ne(%x[], %y[]))", "logical_not(lt(%n[], 3:i32))")
 def negated_comparison(e: Expr, types: Types) -> Expr | None:
     """not (x == y) -> x != y; for integers also not (x < y) -> x >= y. With NaN the latter is not exact."""
-    opposite = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
     match e:
-        case Call("logical_not", (Call(fn, (a, b)),)) if fn in opposite and (fn in ("eq", "ne") or not types(a).is_float):
-            return call(opposite[fn], a, b)
+        case Call("logical_not", (Call(fn, (a, b)),)) if fn in NEGATED and (fn in ("eq", "ne") or not types(a).is_float):
+            return call(NEGATED[fn], a, b)
     return None
 
 

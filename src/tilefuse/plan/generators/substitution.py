@@ -89,11 +89,12 @@ def left_by_products(candidates: Candidates, kernels: Sequence[tuple[int, ...]])
     Without such a part, a program with the candidate leaves each of its units to a kernel of its own. kernels: disjoint sets of units.
     """
     kernel_of = {m: kernel for kernel in kernels for m in kernel}
-    for members in [c.members for c in candidates.by_members.values()]:
+    for members in list(candidates.by_members):
         if not any(candidates.units.units[m].is_library for m in members):
             continue
+        taken = set(members)
         for kernel in dict.fromkeys(kernel_of[m] for m in members if m in kernel_of):
-            for part in connected(candidates, tuple(m for m in kernel if m not in members)):
+            for part in connected(candidates, tuple(m for m in kernel if m not in taken)):
                 if 1 < len(part) < len(kernel):
                     candidates.offer(part, "substitution")
         if candidates.is_over:

@@ -26,14 +26,12 @@ from tilefuse.ir.dtype import BOOL, I32, I64, DType
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.monoids import highest, lowest
 from tilefuse.ir.names import free_name
-from tilefuse.ir.ops import dtype_of
+from tilefuse.ir.ops import EXCHANGED, NEGATED, dtype_of
 from tilefuse.ir.scalar import Bound, Call, Expr, Guard, Index, Lookup, Read, call, cast, children, const, substitute_axes, transform, walk
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 
 # Rows and columns of a block. Units: elements.
 BLOCK = WARPGROUP_ROWS
-OPPOSITE = {"eq": "ne", "ne": "eq", "ge": "lt", "gt": "le", "le": "gt", "lt": "ge"}
-TURNED = {"eq": "eq", "ne": "ne", "ge": "le", "gt": "lt", "le": "ge", "lt": "gt"}
 # Names of axes of summaries: blocks of rows and of columns, places within either, the line that a summary of one value goes along.
 OF_ROWS, OF_COLUMNS, ROW, COLUMN, LINE = OWN_AXES = ("row_block", "column_block", "in_row_block", "in_column_block", "in_block")
 
@@ -56,14 +54,14 @@ class Clause:
         row, column = self.column, self.row
         if self.right is None:
             return replace(self, row=row, column=column)
-        return replace(self, fn=TURNED[self.fn], left=self.right, right=self.left, row=row, column=column)
+        return replace(self, fn=EXCHANGED[self.fn], left=self.right, right=self.left, row=row, column=column)
 
     @property
     def opposite(self) -> Clause:
         """The condition that is true where this one is false."""
         if self.right is None:
             return replace(self, e=Call("logical_not", (self.e,)))
-        fn = OPPOSITE[self.fn]
+        fn = NEGATED[self.fn]
         return replace(self, e=call(fn, self.left, self.right), fn=fn)
 
 
@@ -93,11 +91,11 @@ def _clause(e: Expr, node: Node, graph: Graph) -> Iterable[Clause]:
         return plain and read and other not in axes and (kind.is_integer or kind == BOOL)
 
     match e:
-        case Call(fn, (a, b)) if fn in OPPOSITE:
+        case Call(fn, (a, b)) if fn in NEGATED:
             if depends_on(a, row, column) and depends_on(b, column, row):
                 yield Clause(e, fn, a, b, row, column)
             elif depends_on(a, column, row) and depends_on(b, row, column):
-                yield Clause(e, TURNED[fn], b, a, row, column)
+                yield Clause(e, EXCHANGED[fn], b, a, row, column)
         case Read(value, index) if graph.type_of(value).dtype == BOOL and not _is_map(value, graph):
             places = {a for i in index for a in i.axes()}
             if {row, column} <= places:

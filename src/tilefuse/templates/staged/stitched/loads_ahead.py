@@ -70,43 +70,35 @@ class _Moved:
                 return (replace(s, body=tuple(inner)) if _has_loads(inner) else None), replace(s, body=tuple(rest))
         return None, s
 
-    def _array(self, stem: str, buffer: str, width: int, loops: tuple[tuple[str, int], ...]) -> str:
-        """An array for the elements of all turns of the loops, or one register; "" where the buffer is no input or too few are left."""
+    def _place(self, stem: str, buffer: str, width: int, loops: tuple[tuple[str, int], ...]) -> Reg | None:
+        """The registers of the current turn's elements: the first of `width` in an array for all turns of the loops, or a variable for a
+        single element. None where the buffer is no input or too few registers are left."""
         source = self._inputs.get(buffer)
         count = width * prod([turns for _, turns in loops])
         if source is None or count * source.dtype.itemsize > self._left_bytes:
-            return ""
+            return None
         self._left_bytes -= count * source.dtype.itemsize
         name = self._fresh(f"{stem}_ahead")
         self.arrays.append(Declare(name, source.dtype, count if count > 1 else None))
-        return name
+        turn = number(0)
+        for loop, turns in loops:
+            turn = turn * turns + axis(loop)
+        return Reg(name, source.dtype, turn * width if count > 1 else None)
 
     def _vector(self, s: VectorLoad, loops: tuple[tuple[str, int], ...]) -> tuple[Stmt | None, Stmt]:
-        array = self._array(s.array, s.buffer, s.width, loops)
-        if not array:
+        ahead = self._place(s.array, s.buffer, s.width, loops)
+        if ahead is None:
             return None, s
-        dtype, place, lane = self._inputs[s.buffer].dtype, _turn(loops) * s.width, self._fresh("v")
-        if s.width == 1 and not loops:
-            # One register is no array, which a vector would need.
-            ahead = Reg(array, dtype)
-            return Assign(ahead, Load(s.buffer, dtype, s.index, cache=s.cache)), Assign(Reg(s.array, dtype, s.array_index), ahead)
-        copied = Assign(Reg(s.array, dtype, s.array_index + axis(lane)), Reg(array, dtype, place + axis(lane)))
-        return replace(s, array=array, array_index=place), For(lane, number(0), number(s.width), 1, (copied,), unroll=True)
+        if ahead.index is None:
+            single = Load(s.buffer, ahead.dtype, s.index, cache=s.cache)
+            return Assign(ahead, single), Assign(Reg(s.array, ahead.dtype, s.array_index), ahead)
+        lane = self._fresh("v")
+        copied = Assign(Reg(s.array, ahead.dtype, s.array_index + axis(lane)), replace(ahead, index=ahead.index + axis(lane)))
+        return replace(s, array=ahead.name, array_index=ahead.index), For(lane, number(0), number(s.width), 1, (copied,), unroll=True)
 
     def _element(self, s: Declare, load: Load, loops: tuple[tuple[str, int], ...]) -> tuple[Stmt | None, Stmt]:
-        array = self._array(s.name, load.buffer, 1, loops) if s.dtype == load.dtype else ""
-        if not array:
-            return None, s
-        ahead = Reg(array, load.dtype, _turn(loops) if loops else None)
-        return Assign(ahead, load), replace(s, init=ahead)
-
-
-def _turn(loops: Sequence[tuple[str, int]]) -> Affine:
-    """Number of the current turn of all loops together."""
-    turn = number(0)
-    for name, turns in loops:
-        turn = turn * turns + axis(name)
-    return turn
+        ahead = self._place(s.name, load.buffer, 1, loops) if s.dtype == load.dtype else None
+        return (None, s) if ahead is None else (Assign(ahead, load), replace(s, init=ahead))
 
 
 def _has_loads(body: Sequence[Stmt]) -> bool:

@@ -19,6 +19,7 @@ from functools import reduce
 from tilefuse.ir.affine import Affine, FloorDiv, axis, bounds, number
 from tilefuse.ir.dtype import BOOL, DTYPES, EXACT_F32, I32, I64, DType
 from tilefuse.ir.monoids import highest
+from tilefuse.ir.ops import NEGATED
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Read, const, walk
 from tilefuse.templates.staged.online.products import LEAD, ROW, WALK
 
@@ -28,7 +29,7 @@ NOT = ("logical_not", "bit_not")
 OF_INTEGERS = ("add", "sub", "mul", "neg", "minimum", "maximum", "i32", "i64")
 # Functions that choose among integers of a block of rows, whose conditions compare such integers.
 CHOOSING = ("select", "eq", "ne", "ge", "gt", "le", "lt")
-OPPOSITE = {"ge": "lt", "gt": "le", "le": "gt", "lt": "ge"}
+ORDERED = ("ge", "gt", "le", "lt")
 
 
 @dataclass(frozen=True)
@@ -218,8 +219,8 @@ class Conditions:
                 return one.joined(two) if (fn in AND) == keeps else one.either(two)
             case Call(fn, (x,)) if fn in NOT:
                 return self._clause(x, not keeps)
-            case Call(fn, (a, b)) if fn in OPPOSITE:
-                return self._comparison(fn if keeps else OPPOSITE[fn], a, b)
+            case Call(fn, (a, b)) if fn in ORDERED:
+                return self._comparison(fn if keeps else NEGATED[fn], a, b)
         return None
 
     def _comparison(self, fn: str, a: Expr, b: Expr) -> Bounds | None:

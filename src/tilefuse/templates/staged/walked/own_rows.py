@@ -17,12 +17,13 @@ from math import gcd
 
 from tilefuse.ir.affine import Affine, FloorDiv, axis
 from tilefuse.ir.dtype import BOOL
+from tilefuse.ir.ops import NEGATED
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, children, const, transform, walk
 from tilefuse.kernel.ir import Assign, Declare, If, IfValue, KExpr, Reg
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.kernel.visit import statements
 from tilefuse.templates.staged.online.products import ROW, WALK
-from tilefuse.templates.staged.walked.conditions import AND, NOT, OPPOSITE, OR, Edge
+from tilefuse.templates.staged.walked.conditions import AND, NOT, OR, Edge
 from tilefuse.templates.staged.walked.rings import RingState
 
 # Columns that are asked for together.
@@ -133,7 +134,7 @@ def _edge(w: RingState, e: Edge, is_end: bool) -> KExpr:
 def parts_of_blocks(e: Expr) -> Iterator[Expr]:
     """The largest conditions in an expression that have one value in all rows of a warpgroup and all columns of a chunk, which begin at
     multiples of their numbers."""
-    if isinstance(e, Call) and e.fn in (*OPPOSITE, "eq", "ne", *AND, *OR, *NOT) and _is_of_block(e):
+    if isinstance(e, Call) and e.fn in (*NEGATED, *AND, *OR, *NOT) and _is_of_block(e):
         yield e
     elif not isinstance(e, Guard):
         for part in children(e):
