@@ -67,9 +67,9 @@ def how(combination: Combination) -> str:
 def _promising(combination: Combination, enough_us: float) -> bool:
     """Whether a combination is worth building beside the template of the whole script.
 
-    It takes at most `enough_us`, and it has routines: templates alone would only split the kernels of the whole script's plan.
+    It takes less than `enough_us`, and it has routines: templates alone would only split the kernels of the whole script's plan.
     """
-    return combination.predicted_us <= enough_us and any(p.kind == ROUTINES for p in combination.parts)
+    return combination.predicted_us < enough_us and any(p.kind == ROUTINES for p in combination.parts)
 
 
 class ScriptSearch:
@@ -150,7 +150,7 @@ class ScriptSearch:
     def combinations(self, most: int | None = None) -> Iterator[Combination]:
         """Programs from the best predicted on, with the template of the whole script where `first` takes it.
 
-        The whole-script template comes first on the host. Elsewhere it precedes every program that is not predicted to be clearly faster.
+        The whole-script template comes first on the host. Elsewhere it precedes every program that is not predicted to be faster.
         most: implementations of routines of each fusion.
         """
         ranked = combinations(self.graph, self.table(most))
@@ -159,14 +159,10 @@ class ScriptSearch:
             return
         whole = self.template() if self.kind != "routines" and self.graph.calls else None
         first: Combination | None = None
-        if whole is not None and (self.device.kind == "host" or not _promising(best, self._enough_us(whole))):
+        if whole is not None and (self.device.kind == "host" or not _promising(best, whole.predicted_us)):
             first = Combination((whole,))
             yield first
         yield from (c for c in itertools.chain((best,), ranked) if c != first)
-
-    def _enough_us(self, whole: FusionImplementation) -> float:
-        """Longest predicted time of routines that are clearly faster than the template of the whole script. Units: microseconds."""
-        return (1 - self.device.fitted.scripts.clearly_faster) * whole.predicted_us
 
     def build(self, combination: Combination) -> Choice:
         """The program of a combination."""
@@ -218,7 +214,7 @@ class ScriptSearch:
         whole = self.template() if self.kind != "routines" else None
         if whole is not None and (self.kind == "template" or self.device.kind == "host"):
             return self.whole(whole)  # predictions for the host do not rank routines
-        enough_us = math.inf if whole is None else self._enough_us(whole)
+        enough_us = math.inf if whole is None else whole.predicted_us
         best = self._best(enough_us, {} if whole is None else self._template_parts())
         if whole is not None and (best is None or not _promising(best, enough_us)):
             return self.whole(whole)

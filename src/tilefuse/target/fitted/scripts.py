@@ -85,9 +85,6 @@ class ScriptFigures:
     largest_probe_ratio: float = measured(
         1.1, "1", "Largest ratio of a timed routine's rate to the best rate: a larger one is an error of timing.",
         "calibrations of one H200", "tilefuse calibrate --blas")
-    clearly_faster: float = measured(
-        0.015, "1", "Predicted time that routines must save against the template of a whole script, as a share of it.",
-        "one H200, search-h200-20261122-075832: order of predicted and measured times", _SEARCH)
     most_registers: int = measured(
         160, "registers a thread", "Most registers of a thread's elements: with more, fewer than a quarter of the threads are resident.",
         NO_RECORD)
