@@ -18,6 +18,8 @@ def recorded_stages(kernel: Kernel) -> tuple[tuple[str, int], ...]:
     order = kernel.tasks
     if order is None or not order.recorded:
         return ()
+    if order.mixture is not None:
+        return tuple((order.names[group], 1) for group, _, _ in order.places())
     return tuple((f"stage {n}: {order.names[s.group]}", s.num_tasks) for n, s in enumerate(order.segments))
 
 

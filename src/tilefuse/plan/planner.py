@@ -32,6 +32,7 @@ from tilefuse.plan.select.global_plan import plan_globally
 from tilefuse.plan.select.grid_level import join_in_tasks
 from tilefuse.plan.select.ilp import SCORE_TOLERANCE_US
 from tilefuse.plan.select.pack_kernels import pack_kernels
+from tilefuse.plan.select.tile_groups import join_in_groups
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.stitched.record import Tiles
 
@@ -79,10 +80,12 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
     trace.current().event("planned", "plan", scheduled=pricer.num_judged - pricer.num_known, known=pricer.num_known,
                           kernels=sum(c.priced is not None for c in decisions.chosen))
     chosen = updates_last(graph, views, decisions.chosen)
-    joined = join_in_tasks(graph, views, chosen, without_views(decided, views), pricer, options)
-    objective_us = decisions.total_us(pricer) - joined.saved_us
+    grouped = join_in_groups(graph, views, chosen, without_views(decided, views), pricer, options)
+    joined = join_in_tasks(graph, views, grouped.chosen, without_views(decided, views), pricer, options)
+    objective_us = decisions.total_us(pricer) - grouped.saved_us - joined.saved_us
     plan = assemble(graph, device, decided, views, joined.chosen, objective_us, unfused_us,
-                    unfused, (*joined.refused, *decisions.kept_rejected()), decisions.num_rejected + len(joined.refused), search)
+                    unfused, (*grouped.refused, *joined.refused, *decisions.kept_rejected()),
+                    decisions.num_rejected + len(grouped.refused) + len(joined.refused), search)
     # Only plans without a seed become seeds.
     return replace(plan, draft=None if start is not None else draft_of(decisions, graph, views, pricer, device), start=start)
 

@@ -4,6 +4,7 @@ The templates are listed here: importing the package registers them.
 """
 from __future__ import annotations
 
+from tilefuse.templates.chains.template import GroupedChainTemplate
 from tilefuse.templates.columns.template import ColumnsTemplate
 from tilefuse.templates.flat.template import FlatTemplate
 from tilefuse.templates.packed.template import PackedTemplate
@@ -23,7 +24,7 @@ from tilefuse.templates.transpose.template import TransposeTemplate
 
 TEMPLATES = (TransposeTemplate(), FlatTemplate(), RowsTemplate(), ColumnsTemplate(), StitchedTemplate(), OnlineTemplate(),
              PipelinedTemplate(), ProductChainTemplate(), PipelinedWalkTemplate(), WalkedBackTemplate(), PackedTemplate(),
-             TasksTemplate(), RegisterTileTemplate())
+             TasksTemplate(), RegisterTileTemplate(), GroupedChainTemplate())
 for _template in TEMPLATES:
     register(_template)
 

@@ -7,9 +7,10 @@ Generated code computes the mapping from such ranges, so it does not grow with t
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tilefuse.kernel.tasks.mixture import Mixture
 from tilefuse.target.memory import LINE_BYTES
 
 
@@ -62,6 +63,7 @@ class TaskOrder:
     aliases       (parameter, parameter that it is a window of, first element) of parameters that lie in one another's memory
     limit_ms      longest wait of a task before the kernel stops with a message; 0: for ever
     recorded      whether the kernel records the start and the end of every task, and where it ran, in an array of its module
+    mixture       the order in place of `segments`, which are empty then: tasks of several bodies side by side
     """
 
     segments: tuple[Segment, ...]
@@ -71,11 +73,20 @@ class TaskOrder:
     aliases: tuple[tuple[str, str, int], ...] = ()
     limit_ms: int = 0
     recorded: bool = False
+    mixture: Mixture | None = None
 
     @property
     def num_tasks(self) -> int:
-        """Tasks of all segments."""
-        return sum(s.num_tasks for s in self.segments)
+        """Tasks of all segments, or of the mixture."""
+        return sum(s.num_tasks for s in self.segments) if self.mixture is None else self.mixture.num_tasks
+
+    def places(self) -> Iterator[tuple[int, int, int]]:
+        """(group, member, task) of every task, in order. Cost: linear in the tasks."""
+        if self.mixture is not None:
+            yield from self.mixture.places()
+        for s in self.segments:
+            for task in range(s.num_tasks):
+                yield s.group, s.member, task
 
     @property
     def counter_words(self) -> int:

@@ -20,3 +20,6 @@ class TaskFigures:
         0.668, "us a task", "Finding a task, its body and operands, one element read and written, its publication; on "
         "the critical path once a stage.", "one H200, 64 stages of 132 tasks on 132 blocks, none of which waits: 0.668 us a stage "
         "(benchmarks/results/tasks-h200-20261129.txt)", _COMMAND)
+    ring_l2_share: float = measured(
+        0.5, "1", "Share of L2 that rings of values between tasks may take, beside the values that stream through it.",
+        "assumption: rings of a chain in groups have not been timed beside L2's size")

@@ -1,0 +1,234 @@
+"""From the patterns of a producer, a product and a user to one kernel of tasks in groups of tiles, or the reason why there is none.
+
+    %v = producer(..)   %m = %v x weights   y = user(%m, ..)      over places t of one axis      ->      groups of places, each a chain
+
+Legal is what the accesses of the composed bodies show: the blocks of a group touch elements of that group of %v and %m alone.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.search.limits import SEARCH
+from tilefuse.domain.contraction import COLUMN, ROW, contraction_of
+from tilefuse.domain.roofline import blocks_at_once, price_work
+from tilefuse.domain.tile import EdgeLevel, Level, TileProgram
+from tilefuse.ir.affine import axis
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
+from tilefuse.kernel.ir import Kernel
+from tilefuse.kernel.tasks.extract import span_of, steps_of
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.chains.price import chain_work
+from tilefuse.templates.chains.record import PRODUCER, PRODUCT, USER, GroupedChain, Rhythm, mixture_of
+from tilefuse.templates.chains.regroup import Grouping, regrouped
+from tilefuse.templates.choose import choose_program
+from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.request import Request, in_precision
+from tilefuse.templates.staged.stitched.record import Stitched
+from tilefuse.templates.staged.stitched.template import schedule_stitched
+from tilefuse.templates.tasks.bodies import common_body, composed_refusal
+from tilefuse.templates.tasks.build import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """The three patterns of a chain, each a graph of its own, and all of them together. handed: names of %v and %m."""
+
+    whole: Graph
+    producer: Graph
+    product: Graph
+    user: Graph
+    handed: tuple[str, str]
+    layouts: Layouts
+    eager_rounding: bool = False
+
+
+def build_chain(patterns: Patterns, device: DeviceSpec, setting: Setting = Setting()) -> TileProgram | Rejected:
+    """The cheapest chain of the patterns by predicted time, or why there is none. Cost: composes three bodies for each length of groups."""
+    if device.kind != "cuda":
+        return Rejected(Reason.UNSUPPORTED_OP, "a processor's caches keep tiles between kernels that follow each other")
+    best: tuple[float, TileProgram] | None = None
+    refusal: Rejected | None = None
+    for length in SEARCH.tasks.group_lengths:
+        for program in _with_length(patterns, length, device, setting):
+            if isinstance(program, Rejected):
+                refusal = refusal or program
+                continue
+            assert isinstance(program.choice, GroupedChain)
+            us = price_work(chain_work(program, program.choice, device), device).us
+            if best is None or us < best[0]:
+                best = us, program
+    return best[1] if best is not None else refusal or Rejected(Reason.DOMAIN_MISMATCH, "no length of groups is tried")
+
+
+def axes_of_chain(patterns: Patterns) -> tuple[int, int] | Rejected:
+    """Numbers of the shared axis in %v and in %m: the rows of the product, or its columns."""
+    v, m = patterns.handed
+    contraction = contraction_of(patterns.product.node_by_name[m], patterns.product)
+    if contraction is None or v not in (contraction.left, contraction.right) or contraction.left == contraction.right:
+        return Rejected(Reason.DOMAIN_MISMATCH, f"%{m} is no product of %{v} and another value")
+    if contraction.bias:
+        return Rejected(Reason.DOMAIN_MISMATCH, f"%{m} adds a bias")
+    is_left = contraction.left == v
+    name, index = (ROW, contraction.left_index) if is_left else (COLUMN, contraction.right_index)
+    place = next((n for n, e in enumerate(index) if e == axis(name)), None)
+    if place is None:
+        return Rejected(Reason.DOMAIN_MISMATCH, f"%{v} has no axis of its own in %{m}")
+    return place, contraction.axes.index(name)
+
+
+def _with_length(patterns: Patterns, length: int, device: DeviceSpec, setting: Setting) -> Iterator[TileProgram | Rejected]:
+    """Chains with groups of one length."""
+    axes = axes_of_chain(patterns)
+    if isinstance(axes, Rejected):
+        yield axes
+        return
+    v, m = patterns.handed
+    grouping = Grouping(patterns.whole.type_of(v).shape[axes[0]], length)
+    bodies = _bodies(patterns, {v: axes[0], m: axes[1]}, grouping, device)
+    if isinstance(bodies, Rejected):
+        yield bodies
+        return
+    blocks = _blocks_of_group(patterns, bodies, grouping.count, device)
+    if isinstance(blocks, Rejected):
+        yield blocks
+        return
+    workers = _workers(bodies, setting.together, device)
+    if isinstance(workers, Rejected):
+        yield workers
+        return
+    each = _each(bodies, blocks, grouping.count)
+    base = GroupedChain(bodies[0].choice.num_threads, workers, Rhythm(length, 1, 1, 1, (1, 1)), bodies, patterns.handed, grouping.count,
+                        blocks, each, (), setting.limit_ms, setting.recorded, setting.together)
+    rhythms = [r for together in SEARCH.tasks.groups_together if (r := _rhythm(base, together, device)) is not None]
+    if not rhythms:
+        yield Rejected(Reason.MEMORY, f"groups of {length} places in flight exceed a share of {device.name}'s L2")
+    for rhythm in rhythms:
+        yield chain_program(patterns.whole, patterns.layouts, replace(base, rhythm=rhythm), device)
+
+
+def _bodies(patterns: Patterns, places: dict[str, int], grouping: Grouping, device: DeviceSpec) -> tuple[TileProgram, ...] | Rejected:
+    """Programs of the three patterns over groups, with one number of threads a block."""
+    programs: list[TileProgram] = []
+    for n, graph in enumerate((patterns.producer, patterns.product, patterns.user)):
+        grouped = regrouped(graph, {v: p for v, p in places.items() if v in graph.type_by_name}, grouping)
+        if grouped is None:
+            return Rejected(Reason.DOMAIN_MISMATCH, f"%{graph.results[0]} is computed from groups by more than maps")
+        program = _product(grouped, device) if n == PRODUCT else choose_program(
+            Request(in_precision(grouped, patterns.eager_rounding), patterns.layouts, device, patterns.eager_rounding))
+        if isinstance(program, Rejected):
+            return program
+        programs.append(program)
+    threads = programs[PRODUCT].choice.num_threads
+    bodies = [common_body(p, threads, device) for p in programs]
+    for program, body in zip(programs, bodies, strict=True):
+        if body is None:
+            return Rejected(Reason.REGISTERS, f"%{program.graph.results[0]} has no form of {threads} threads a block")
+        refusal = composed_refusal(body, device)
+        if refusal is not None:
+            return refusal
+    return tuple(b for b in bodies if b is not None)
+
+
+def _product(graph: Graph, device: DeviceSpec) -> TileProgram | Rejected:
+    """The product in stages of one block: its operands lie whole in shared memory, and matrix instructions of warps multiply them."""
+    program = schedule_stitched(graph, {}, device)
+    if isinstance(program, TileProgram) and isinstance(program.choice, Stitched) and program.choice.groups:
+        return schedule_stitched(graph, {}, device, replace(program.choice, groups=0))
+    return program
+
+
+def _blocks_of_group(patterns: Patterns, bodies: Sequence[TileProgram], groups: int, device: DeviceSpec) -> tuple[int, ...] | Rejected:
+    """Blocks of each body in a group, or why they touch other groups' elements."""
+    counts: list[int] = []
+    for n, body in enumerate(bodies):
+        kernel = kernel_template(body.choice).compose(body, device)
+        values = {patterns.handed[0]} if n == PRODUCER else {patterns.handed[1]} if n == USER else set(patterns.handed)
+        length_by_slot = {b.name: body.graph.type_of(b.origin).num_elements // groups for b in kernel.parameters if b.origin in values}
+        count = _blocks(kernel, length_by_slot, groups)
+        if count is None:
+            return Rejected(Reason.NEEDS_GRID_SYNC, f"blocks of %{body.graph.results[0]} need elements of several groups")
+        counts.append(count)
+    return tuple(counts)
+
+
+def _blocks(kernel: Kernel, length_by_slot: dict[str, int], groups: int) -> int | None:
+    """Blocks of a group: so many blocks further, each access lies one group further; the first ones touch the first group alone."""
+    total = kernel.launch.num_blocks
+    least, most = (total, total) if groups == 1 else (-(-total // groups), total // (groups - 1))
+    for count in range(least, min(most, least + SEARCH.tasks.group_counts) + 1):
+        steps = steps_of(kernel, "block", count, set(length_by_slot))
+        if groups > 1 and any(step != length_by_slot[slot] for slot, step in steps):
+            continue
+        spans = (span_of(kernel.body, slot, kernel.launch.num_threads, count) for slot in length_by_slot)
+        if all(span is not None and 0 <= span[0] and span[1] <= length for span, length in zip(spans, length_by_slot.values(), strict=True)):
+            return count
+    return None
+
+
+def _workers(bodies: Sequence[TileProgram], bound: int, device: DeviceSpec) -> int | Rejected:
+    """Blocks that the device holds at once. bound: as `GroupedChain.resident`."""
+    needs = [kernel_template(b.choice).resources(b, device) for b in bodies]
+    threads = bodies[0].choice.num_threads
+    registers, shared = max(n.registers for n in needs), max(n.shared_bytes for n in needs)
+    if bound:
+        registers = min(registers, device.registers_per_multiprocessor // (threads * bound))
+    together = min(blocks_at_once(threads, registers, shared, device), bound or device.max_blocks_per_multiprocessor)
+    if not together:
+        return Rejected(Reason.REGISTERS, f"no block of {threads} threads with about {registers} registers each and {shared} bytes of "
+                                          f"shared memory fits a multiprocessor of {device.name}")
+    return together * device.num_multiprocessors
+
+
+def _each(bodies: Sequence[TileProgram], blocks: Sequence[int], groups: int) -> tuple[int, ...]:
+    """Blocks of a task: those of the product one, those of the others as many as move about as many bytes, in equal tasks."""
+    moved = [body.bytes_moved / (groups * count) for body, count in zip(bodies, blocks, strict=True)]
+    each = []
+    for n, count in enumerate(blocks):
+        most = max(int(moved[PRODUCT] / moved[n]), 1) if n != PRODUCT else 1
+        each.append(max(e for e in range(1, min(most, count) + 1) if count % e == 0))
+    return tuple(each)
+
+
+def _rhythm(choice: GroupedChain, together: int, device: DeviceSpec) -> Rhythm | None:
+    """Distances at which the tasks that one waits for are done when it is taken, or the largest whose rings fit a share of L2.
+
+    A task's parents stand as many tasks before it as blocks run at once. The ring holds the groups between, and as many again: a slot's
+    last reader is done when its next writer is taken.
+    """
+    most_bytes = device.l2_bytes * device.fitted.tasks.ring_l2_share
+    rounds = -(-choice.workers // (choice.tasks_a_group * together))
+    while rounds:
+        ahead = rounds * together
+        slots = min(2 * ahead + together, choice.groups), min((2 * rounds + 1) * together, choice.groups)
+        rhythm = Rhythm(choice.rhythm.length, together, ahead, rounds, slots)
+        if replace(choice, rhythm=rhythm).ring_bytes <= most_bytes:
+            return rhythm
+        rounds -= 1
+    return None
+
+
+def chain_program(graph: Graph, layouts: Layouts, choice: GroupedChain, device: DeviceSpec) -> TileProgram:
+    """The tile program of a chain. graph: of all three patterns together."""
+    rhythm, mixture = choice.rhythm, mixture_of(choice)
+    v, m = choice.handed
+    names = [n.name for n in graph.nodes]
+    inner = tuple(EdgeLevel(e.producer, e.user, e.level) for b in choice.bodies for e in b.levels
+                  if e.producer in names and e.user in names and e.producer not in (v, m))
+    edges = tuple(EdgeLevel(value, u, Level.GRID) for value in (v, m) for u in graph.users_by_name[value])
+    parameters = (("tasks", mixture.num_tasks), ("groups", choice.groups), ("group_length", rhythm.length),
+                  ("tasks_a_group", tuple(choice.tasks(n) for n in range(3))), ("blocks_a_task", choice.each),
+                  ("groups_together", rhythm.together), ("groups_ahead", rhythm.ahead), ("rounds_between", rhythm.between),
+                  ("ring_slots", rhythm.slots), ("ring_bytes", choice.ring_bytes), ("counters", 3 * choice.groups),
+                  ("threads", choice.threads), ("workers", choice.workers))
+    notation = "grouped chain { " + " ".join(f"{{ {b.notation} }}" for b in choice.bodies) + " };"
+    own = {i.name for i in graph.inputs} | set(graph.results)
+    return TileProgram(
+        name=f"chain_{choice.bodies[USER].name}"[:SEARCH.texts.packed_name_characters], graph=graph, choice=choice, notation=notation,
+        layouts={name: layouts[name] for name in graph.type_by_name if name in layouts and name in own}, parameters=parameters,
+        levels=tuple(dict.fromkeys((*inner, *edges))), launch=Launch(min(choice.workers, mixture.num_tasks), choice.threads),
+        bytes_read=sum(i.type.num_bytes for i in graph.inputs), bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results),
+        flops=sum(b.flops for b in choice.bodies))

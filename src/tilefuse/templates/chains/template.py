@@ -1,0 +1,118 @@
+"""Chains in groups as a template: its answers follow from its bodies' templates."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import replace
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.errors import UserError
+from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.work import Work
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.kernel.ir import Kernel
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.chains.build import chain_program
+from tilefuse.templates.chains.compose import compose_chain
+from tilefuse.templates.chains.price import chain_work
+from tilefuse.templates.chains.record import GroupedChain, Rhythm
+from tilefuse.templates.explained import NO_STAGES, LevelTile, Staging, largest_result, numbered
+from tilefuse.templates.neighbours import others_than
+from tilefuse.templates.notation import Template
+from tilefuse.templates.own_launch import OwnLaunchTemplate
+from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.request import Request
+from tilefuse.templates.stage_tree import StageTree
+from tilefuse.templates.template import Overlaps, Resources
+
+
+class GroupedChainTemplate(OwnLaunchTemplate[GroupedChain]):
+    """A producer, a product and a user as tasks of one kernel in groups of tiles (`plan/select/tile_groups.py` proposes them)."""
+
+    record = GroupedChain
+    priority = 3
+
+    def work(self, program: TileProgram, device: DeviceSpec) -> Work:
+        """That of its bodies side by side."""
+        return chain_work(program, self.choice_of(program), device)
+
+    def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
+        """The most of each that a body needs."""
+        needs = [kernel_template(b.choice).resources(b, device) for b in self.choice_of(program).bodies]
+        return Resources(max(r.registers for r in needs), max(r.shared_bytes for r in needs))
+
+    def overlaps(self, choice: GroupedChain) -> Overlaps:
+        """Blocks take tasks of all kinds: there is no one direction, and the counters are the kernel ahead's until it has ended."""
+        return Overlaps(walks_memory=False, turns=False, waits_itself=False, fetches_settled=False)
+
+    def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
+        """One group of statements for each body, and the order of their tasks."""
+        return compose_chain(program, self.choice_of(program), device)
+
+    def stands_for(self, program: TileProgram) -> tuple[TileProgram, ...]:
+        """The kernels that the plan has without it."""
+        return self.choice_of(program).alone
+
+    def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[GroupedChain, ...]:
+        """Other distances, groups together, slots of rings, and blocks a task."""
+        choice = self.choice_of(program)
+        return others_than(choice, (replace(choice, rhythm=r, each=each) for r in _near(choice.rhythm, choice.groups)
+                                    for each in _near_each(choice)))
+
+    def program_with(self, program: TileProgram, choice: GroupedChain, device: DeviceSpec) -> TileProgram | Rejected:
+        """The program with another rhythm."""
+        if any(slots < least for slots, least in zip(choice.rhythm.slots, _least_slots(choice), strict=True)):
+            return Rejected(Reason.ILLEGAL_TEMPLATE, "a ring so small has tasks wait for later ones")
+        return replace(chain_program(program.graph, program.layouts, choice, device), name=program.name)
+
+    def program_by_hand(self, program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
+        """Raises: UserError: its bodies are written as kernels of their own, under the option tile_groups=off."""
+        raise UserError(f"kernel {program.name} is a chain in groups, which no template writes",
+                        hint="tile_groups=off plans its bodies as kernels, whose templates can be written")
+
+    def propose(self, request: Request) -> TileProgram | Rejected:
+        """None for a single pattern: kernels of a plan are joined, not patterns."""
+        return Rejected(Reason.OTHER_TEMPLATE, "kernels of a plan become chains, not patterns")
+
+    def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
+        """False: its bodies' templates do."""
+        return False
+
+    def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
+        """The largest result; each body has tiles of its own."""
+        return (LevelTile("grid", numbered(largest_result(program))),)
+
+    def staging(self, program: TileProgram) -> Staging:
+        """Nothing for the kernel as a whole."""
+        return NO_STAGES
+
+    def stage_tree(self, program: TileProgram) -> StageTree | None:
+        """None: the bodies are listed among the parameters."""
+        return None
+
+
+def _least_slots(choice: GroupedChain) -> tuple[int, int]:
+    """Fewest slots of the rings with which each task waits for earlier ones alone."""
+    r = choice.rhythm
+    ahead, between = max(r.ahead, r.together), max(r.between, 1)
+    return min(ahead + r.together, choice.groups), min((between + 1) * r.together, choice.groups)
+
+
+def _near(rhythm: Rhythm, groups: int) -> Iterator[Rhythm]:
+    """Rhythms with half and twice the distances, with others together, and with the least, half again and twice the slots."""
+    for together in (1, 2, 4):
+        for ahead in sorted({max(rhythm.ahead // 2, together), rhythm.ahead, rhythm.ahead * 2}):
+            for between in sorted({max(rhythm.between // 2, 1), rhythm.between, rhythm.between * 2}):
+                least = ahead + together, (between + 1) * together
+                for half in (0, 1, 2):
+                    slots = min(least[0] + half * ahead // 2, groups), min(least[1] + half * between * together // 2, groups)
+                    yield Rhythm(rhythm.length, together, ahead, between, slots)
+
+
+def _near_each(choice: GroupedChain) -> Iterator[tuple[int, ...]]:
+    """Blocks a task: as they are, and half and twice as many of producers and users."""
+    yield choice.each
+    for factor in (1, 4):
+        each = tuple(e if n == 1 else max(e * factor // 2, 1) for n, e in enumerate(choice.each))
+        if all(count % e == 0 for count, e in zip(choice.blocks, each, strict=True)):
+            yield each
