@@ -88,8 +88,8 @@ class Options:
         "off", "kernels that read each other's results as tasks of one kernel, ordered by counters: off, priced (where waits are predicted "
         "to cost less than launches), always (wherever it is legal)", affects_code=True, choices=("off", "priced", "always"))
     tile_groups: str = option(
-        "off", "a producer, a product and a user of tiles, as of a Winograd convolution, as tasks of one kernel that takes the tiles in groups: "
-        "off, priced (where that is predicted faster than their kernels), always (wherever it is legal)", affects_code=True,
+        "off", "a producer, a product and a user of tiles, as of a Winograd convolution, as tasks of one kernel that takes the tiles in "
+        "groups: off, priced (where that is predicted faster than their kernels), always (wherever it is legal)", affects_code=True,
         choices=("off", "priced", "always"))
     task_blocks: int = option(
         0, "blocks a multiprocessor of kernels of tasks, which bounds registers (with grid_level); 0: as many as are estimated to fit",

@@ -4,7 +4,6 @@ The templates are listed here: importing the package registers them.
 """
 from __future__ import annotations
 
-from tilefuse.templates.chains.template import GroupedChainTemplate
 from tilefuse.templates.columns.template import ColumnsTemplate
 from tilefuse.templates.flat.template import FlatTemplate
 from tilefuse.templates.packed.template import PackedTemplate
@@ -18,6 +17,7 @@ from tilefuse.templates.staged.pipelined.template import PipelinedTemplate
 from tilefuse.templates.staged.recomputed.template import WalkedBackTemplate
 from tilefuse.templates.staged.stitched.template import StitchedTemplate
 from tilefuse.templates.staged.walked.template import PipelinedWalkTemplate
+from tilefuse.templates.tasks.chains.template import GroupedChainTemplate
 from tilefuse.templates.tasks.template import TasksTemplate
 from tilefuse.templates.tiles.template import RegisterTileTemplate
 from tilefuse.templates.transpose.template import TransposeTemplate

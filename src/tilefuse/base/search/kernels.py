@@ -151,7 +151,8 @@ class TaskLimits:
     kernels: int = bound(
         512, "kernels", "Kernels of a plan that one kernel of tasks takes the place of, at most.",
         "the proof takes a bit for each pair of tasks")
-    group_lengths: tuple[int, ...] = bound((128, 64, 256), "places", "Lengths of the groups of a chain's shared axis that are tried.", _PLANNING)
+    group_lengths: tuple[int, ...] = bound(
+        (128, 64, 256), "places", "Lengths of the groups of a chain's shared axis that are tried.", _PLANNING)
     groups_together: tuple[int, ...] = bound(
         (1, 2, 4), "groups", "Groups whose products with one part of the weights follow each other, as they are tried.", _PLANNING)
     group_counts: int = bound(

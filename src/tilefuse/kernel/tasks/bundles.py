@@ -2,8 +2,8 @@
 
     bundle "group 7 of products"     36 tasks     awaits counter 7 = 16     publishes counter 107     reads ring slot 7 % 4
 
-All tasks of a bundle are behind the same tasks, so that the proof keeps one set a bundle. Of all accesses to an element only those since the
-last write are looked at: whoever is behind that write is behind everything before it. The rules are those of `proof.py`.
+All tasks of a bundle are behind the same tasks, so that the proof keeps one set a bundle. Of all accesses to an element only those since
+the last write are looked at: a task behind that write is behind everything before it. The rules are those of `proof.py`.
 """
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def _check_inside(bundles: Sequence[Bundle], findings: list[Finding]) -> None:
                 value, far = name, {True: [], False: []}
             others = far[True] if not writes else [*far[True], *far[False]]
             if any(end > first and other != task for end, other in others):
-                findings.append(Finding("unordered", bundle.name, f"two of its tasks touch %{name}[{first} .. {last - 1}], one of them writes"))
+                findings.append(Finding("unordered", bundle.name, f"two of its tasks touch %{name}[{first} .. {last - 1}], and one writes"))
                 break
             far[writes] = _furthest(far[writes], last, task)
 
 
 def _furthest(far: list[tuple[int, int]], last: int, task: int) -> list[tuple[int, int]]:
     """The two furthest ends by different tasks."""
-    ends = dict((other, end) for end, other in far)
+    ends = {other: end for end, other in far}
     ends[task] = max(ends.get(task, 0), last)
     return sorted(((end, other) for other, end in ends.items()), reverse=True)[:2]
 
@@ -98,7 +98,8 @@ class _Piece:
 
 
 def _check_between(bundles: Sequence[Bundle], behind: Sequence[int], findings: list[Finding]) -> None:
-    """Adds a finding for each bundle that touches what another one writes, or writes what another one touches, without being behind it."""
+    """Adds a finding for each bundle of which a task touches elements of another bundle's write, or writes elements that it touches, unless it
+    is behind that bundle."""
     runs_of: dict[int, list[tuple[str, bool, int, int]]] = {}
     edges: dict[str, set[int]] = {}
     for bundle in bundles:
@@ -112,7 +113,7 @@ def _check_between(bundles: Sequence[Bundle], behind: Sequence[int], findings: l
         for value, writes, first, last in runs_of[id(bundle.touches)]:
             for n in range(bisect_left(cuts[value], first), bisect_left(cuts[value], last)):
                 piece = pieces[value][n]
-                before = (0 if piece.writer in (None, number) else 1 << piece.writer) | (piece.readers if writes else 0)  # type: ignore[operator]
+                before = (0 if piece.writer is None else 1 << piece.writer) | (piece.readers if writes else 0)
                 loose = before & ~behind[number] & ~(1 << number)
                 if loose:
                     findings.append(_unordered(bundle, value, writes, cuts[value][n], bundles[loose.bit_length() - 1]))

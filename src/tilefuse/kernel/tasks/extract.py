@@ -93,7 +93,7 @@ def bundles_of(kernel: Kernel) -> list[Bundle]:
 
 @dataclass(frozen=True, slots=True)
 class _MemberTasks:
-    """Waits and publications of each of a member's tasks, and what each of them touches."""
+    """Waits and publications of each of a member's tasks, and the elements that each of them touches."""
 
     needs: tuple[Need, ...]
     publishes: tuple[int, ...]
@@ -258,8 +258,8 @@ def inlined(a: Access, extents: Mapping[str, int]) -> Access:
 def steps_of(kernel: Kernel, name: str, by: int, slots: Set[str]) -> set[tuple[str, int | None]]:
     """(slot, step) of all accesses to some slots: the elements by which each moves where a name grows by `by`, None where not known."""
     extents = {"block": kernel.launch.num_blocks, "thread": kernel.launch.num_threads}
-    found = dict.fromkeys(a for a in accesses(kernel.body) if a.slot in slots)
-    return {(a.slot, None if a.anywhere else step_of(inlined(a, extents), name, by)) for a in found}
+    touching = dict.fromkeys(a for a in accesses(kernel.body) if a.slot in slots)
+    return {(a.slot, None if a.anywhere else step_of(inlined(a, extents), name, by)) for a in touching}
 
 
 def span_of(body: tuple[Stmt, ...], slot: str, threads: int, num_blocks: int) -> tuple[int, int] | None:
@@ -286,7 +286,7 @@ def _moved_names(a: Access, name: str, by: int) -> dict[str, int | None] | None:
                 moved[own] = _step(term, moved)
             case Let(own, term):
                 moved[own] = None if any(moved.get(x, 0) != 0 for x in term.axes()) else 0
-            case For(var, start, stop) if any(moved.get(x, 0) != 0 for x in start.axes() | stop.axes()):
+            case For(_, start, stop) if any(moved.get(x, 0) != 0 for x in start.axes() | stop.axes()):
                 return None
     return moved
 
@@ -310,8 +310,8 @@ def _step(e: Affine, moved: Mapping[str, int | None]) -> int | None:
 def _without_moving_guards(a: Access, names: Set[str]) -> Access:
     """The access without guards that hold for some values of the names alone: it may touch more elements then, and no others."""
     moved = [m for m in (_moved_names(a, name, 1) for name in names) if m is not None]
-    kept = tuple(s for s in a.context if not isinstance(s, Bound) or all(_step(s.index, m) == 0 for m in moved))
-    return replace(a, context=kept)
+    still = tuple(s for s in a.context if not isinstance(s, Bound) or all(_step(s.index, m) == 0 for m in moved))
+    return replace(a, context=still)
 
 
 def _regions(kernel: Kernel, group: Group, changed: frozenset[str], numbers: Mapping[str, int],

@@ -28,7 +28,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """`repeats` rounds of `columns` columns. Column c has of a share of n tasks those from n * c // columns to n * (c + 1) // columns - 1."""
+    """`repeats` rounds of `columns` columns. Column c has tasks n * c // columns to n * (c + 1) // columns - 1 of a share of n tasks."""
 
     repeats: int
     columns: int

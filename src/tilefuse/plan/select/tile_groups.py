@@ -8,7 +8,7 @@ Winograd convolutions are such chains: transforms of tiles, products of places, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilefuse.base import trace
 from tilefuse.base.candidate import Reason, Rejected
@@ -21,9 +21,8 @@ from tilefuse.plan.price.price import Pricer
 from tilefuse.plan.price.products import library_product_us
 from tilefuse.plan.price.structure import boundary
 from tilefuse.plan.select.grid_level import Joined
-from tilefuse.templates.chains.build import Patterns, build_chain
-from tilefuse.templates.chains.record import GroupedChain
 from tilefuse.templates.tasks.build import Setting
+from tilefuse.templates.tasks.chains.build import Patterns, build_chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +51,14 @@ def join_in_groups(graph: Graph, views: Mapping[str, View], chosen: Sequence[Cho
             us = joined.priced.cost.us
             trace.current().line("plan", f"%{chain.handed[1]} in groups: {us:.2f} us, {alone_us:.2f} us as kernels of their own")
             if options.tile_groups == "always" or us < alone_us:
-                saved_us += sum(p.priced.cost.us if p.priced is not None else pricer.calls_us(p.pattern.nodes) for p in present) - us
+                counted = (p.priced.cost.us if p.priced is not None else pricer.calls_us(p.pattern.nodes) for p in present)
+                saved_us += sum(counted) - us
                 for n in chain.places:
                     items[n] = None
                 items[chain.places[-1]] = joined
                 continue
-            joined = Rejected(Reason.WORSE_THAN_INCUMBENT, f"{us:.2f} us in groups of one kernel, {alone_us:.2f} us as kernels of their own")
+            detail = f"{us:.2f} us in groups of one kernel, {alone_us:.2f} us as kernels of their own"
+            joined = Rejected(Reason.WORSE_THAN_INCUMBENT, detail)
         if isinstance(joined, Rejected):
             refused.append(RejectedMerge(present[0].pattern.nodes[-1], present[-1].pattern.nodes[-1], joined))
             trace.current().line("plan", f"no chain in groups: {joined}")
@@ -98,8 +99,8 @@ def _product(item: Chosen, graph: Graph) -> Node | None:
 
 def _written_with(nodes: Sequence[str], chosen: Sequence[Chosen]) -> list[str]:
     """One written value of each kernel that computes some of the nodes."""
-    wanted = set(nodes)
-    return [c.pattern.written[0] for c in chosen if not wanted.isdisjoint(c.pattern.nodes)]
+    among = set(nodes)
+    return [c.pattern.written[0] for c in chosen if not among.isdisjoint(c.pattern.nodes)]
 
 
 def _us(item: Chosen, graph: Graph, layouts: Layouts, pricer: Pricer) -> float:
@@ -115,12 +116,12 @@ def _joined(graph: Graph, chain: _Chain, parts: Sequence[Chosen], layouts: Layou
     pattern = Pattern(tuple(n.name for n in graph.nodes if n.name in nodes), parts[-1].pattern.written)
     values = boundary(graph, pattern)
     own = {v: layouts[v] for v in values if v in layouts}
-    patterns = Patterns(pattern.graph(graph, "chain"), *(p.pattern.graph(graph) for p in parts), chain.handed, own, options.eager_rounding)
+    producer, product, user = (p.pattern.graph(graph) for p in parts)
+    alone = tuple(p.priced.program for p in parts if p.priced is not None)
+    patterns = Patterns(pattern.graph(graph, "chain"), producer, product, user, chain.handed, own, options.eager_rounding,
+                        alone if len(alone) == len(parts) else ())
     setting = Setting(options.task_blocks, options.task_stages, options.task_ahead, options.task_limit_ms, options.task_times)
     program = build_chain(patterns, pricer.device, setting)
     if isinstance(program, Rejected):
         return program
-    assert isinstance(program.choice, GroupedChain)
-    alone = tuple(p.priced.program for p in parts if p.priced is not None)
-    program = replace(program, choice=replace(program.choice, alone=alone if len(alone) == len(parts) else ()))
     return Chosen("groups", pattern, pricer.priced(program, values))

@@ -12,8 +12,8 @@ from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Operations, Work, summed
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.chains.record import PRODUCER, PRODUCT, USER, GroupedChain
 from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.tasks.chains.record import PRODUCER, PRODUCT, USER, GroupedChain
 
 
 def body_works(choice: GroupedChain, device: DeviceSpec) -> list[Work]:

@@ -2,7 +2,7 @@
 
     %v = producer(..)   %m = %v x weights   y = user(%m, ..)      over places t of one axis      ->      groups of places, each a chain
 
-Legal is what the accesses of the composed bodies show: the blocks of a group touch elements of that group of %v and %m alone.
+A chain is legal where the accesses of the composed bodies show that the blocks of a group touch elements of that group of %v and %m alone.
 """
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ from tilefuse.kernel.ir import Kernel
 from tilefuse.kernel.tasks.extract import span_of, steps_of
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.chains.price import chain_work
-from tilefuse.templates.chains.record import PRODUCER, PRODUCT, USER, GroupedChain, Rhythm, mixture_of
-from tilefuse.templates.chains.regroup import Grouping, regrouped
 from tilefuse.templates.choose import choose_program
-from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.registry import kernel_template, kernel_templates
 from tilefuse.templates.request import Request, in_precision
-from tilefuse.templates.staged.stitched.record import Stitched
-from tilefuse.templates.staged.stitched.template import schedule_stitched
-from tilefuse.templates.tasks.bodies import common_body, composed_refusal
+from tilefuse.templates.tasks.bodies import body_refusal, common_body, composed_refusal
 from tilefuse.templates.tasks.build import Setting
+from tilefuse.templates.tasks.chains.record import PRODUCER, PRODUCT, USER, GroupedChain, Rhythm, mixture_of
+from tilefuse.templates.tasks.chains.regroup import Grouping, regrouped
+
+USUAL = Setting()
 
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """The three patterns of a chain, each a graph of its own, and all of them together. handed: names of %v and %m."""
+    """The three patterns of a chain, each a graph of its own, and all of them together.
+
+    handed: names of %v and %m. alone: their programs as kernels of their own, empty where the product is a call.
+    """
 
     whole: Graph
     producer: Graph
@@ -44,9 +46,10 @@ class Patterns:
     handed: tuple[str, str]
     layouts: Layouts
     eager_rounding: bool = False
+    alone: tuple[TileProgram, ...] = ()
 
 
-def build_chain(patterns: Patterns, device: DeviceSpec, setting: Setting = Setting()) -> TileProgram | Rejected:
+def build_chain(patterns: Patterns, device: DeviceSpec, setting: Setting = USUAL) -> TileProgram | Rejected:
     """The cheapest chain of the patterns by predicted time, or why there is none. Cost: composes three bodies for each length of groups."""
     if device.kind != "cuda":
         return Rejected(Reason.UNSUPPORTED_OP, "a processor's caches keep tiles between kernels that follow each other")
@@ -57,8 +60,7 @@ def build_chain(patterns: Patterns, device: DeviceSpec, setting: Setting = Setti
             if isinstance(program, Rejected):
                 refusal = refusal or program
                 continue
-            assert isinstance(program.choice, GroupedChain)
-            us = price_work(chain_work(program, program.choice, device), device).us
+            us = price_work(kernel_template(program.choice).work(program, device), device).us
             if best is None or us < best[0]:
                 best = us, program
     return best[1] if best is not None else refusal or Rejected(Reason.DOMAIN_MISMATCH, "no length of groups is tried")
@@ -102,7 +104,7 @@ def _with_length(patterns: Patterns, length: int, device: DeviceSpec, setting: S
         return
     each = _each(bodies, blocks, grouping.count)
     base = GroupedChain(bodies[0].choice.num_threads, workers, Rhythm(length, 1, 1, 1, (1, 1)), bodies, patterns.handed, grouping.count,
-                        blocks, each, (), setting.limit_ms, setting.recorded, setting.together)
+                        blocks, each, patterns.alone, setting.limit_ms, setting.recorded, setting.together)
     rhythms = [r for together in SEARCH.tasks.groups_together if (r := _rhythm(base, together, device)) is not None]
     if not rhythms:
         yield Rejected(Reason.MEMORY, f"groups of {length} places in flight exceed a share of {device.name}'s L2")
@@ -134,11 +136,19 @@ def _bodies(patterns: Patterns, places: dict[str, int], grouping: Grouping, devi
 
 
 def _product(graph: Graph, device: DeviceSpec) -> TileProgram | Rejected:
-    """The product in stages of one block: its operands lie whole in shared memory, and matrix instructions of warps multiply them."""
-    program = schedule_stitched(graph, {}, device)
-    if isinstance(program, TileProgram) and isinstance(program.choice, Stitched) and program.choice.groups:
-        return schedule_stitched(graph, {}, device, replace(program.choice, groups=0))
-    return program
+    """The cheapest program of the product whose blocks may be tasks: stages of one block, on matrix instructions of warps."""
+    programs: list[tuple[float, TileProgram]] = []
+    refusals: list[Rejected] = []
+    for template in (t for t in kernel_templates() if not t.packs):
+        program = template.propose(Request(graph, {}, device, is_part=True))
+        why = program if isinstance(program, Rejected) else body_refusal(program) or composed_refusal(program, device)
+        if why is not None:
+            refusals.append(why)
+        elif isinstance(program, TileProgram):
+            programs.append((price_work(kernel_template(program.choice).work(program, device), device).us, program))
+    if programs:
+        return min(programs, key=lambda p: p[0])[1]
+    return next((r for r in refusals if r.reason is not Reason.OTHER_TEMPLATE), refusals[0])
 
 
 def _blocks_of_group(patterns: Patterns, bodies: Sequence[TileProgram], groups: int, device: DeviceSpec) -> tuple[int, ...] | Rejected:
@@ -163,8 +173,8 @@ def _blocks(kernel: Kernel, length_by_slot: dict[str, int], groups: int) -> int 
         steps = steps_of(kernel, "block", count, set(length_by_slot))
         if groups > 1 and any(step != length_by_slot[slot] for slot, step in steps):
             continue
-        spans = (span_of(kernel.body, slot, kernel.launch.num_threads, count) for slot in length_by_slot)
-        if all(span is not None and 0 <= span[0] and span[1] <= length for span, length in zip(spans, length_by_slot.values(), strict=True)):
+        spans = [(span_of(kernel.body, slot, kernel.launch.num_threads, count), length) for slot, length in length_by_slot.items()]
+        if all(span is not None and span[0] >= 0 and span[1] <= length for span, length in spans):
             return count
     return None
 

@@ -26,10 +26,10 @@ from tilefuse.kernel.tasks.statements import Await, Publish
 from tilefuse.kernel.writer import identifier
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.chains.record import PRODUCER, PRODUCT, USER, GroupedChain, mixture_of
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.tasks.ahead import TILE
 from tilefuse.templates.tasks.bodies import without_start
+from tilefuse.templates.tasks.chains.record import PRODUCER, PRODUCT, USER, GroupedChain, mixture_of
 from tilefuse.templates.tasks.compose import COUNTERS
 
 GROUP, SLOTS, REUSED = "tf_group", ("tf_slot_v", "tf_slot_m"), ("tf_reused_v", "tf_reused_m")
@@ -109,7 +109,7 @@ def _group(choice: GroupedChain, body: int, kernel: Kernel, buffers: Mapping[str
 
 
 def _awaits(choice: GroupedChain, body: int) -> tuple[Await, ...]:
-    """Waits of a group's tasks: for those that write what they read, and for those that read what they overwrite."""
+    """Waits of a group's tasks: for the writers of their operands, and for the last readers of the slots that they write."""
     def of(other: int) -> Await:
         return Await(COUNTERS, axis(GROUP) + (OWN_COUNTERS + other * choice.groups), number(choice.tasks(other)))
 
@@ -147,7 +147,7 @@ def _in_rings(body: tuple[Stmt, ...], shift_by_slot: Mapping[str, Affine]) -> tu
             return new if any(a is not b for a, b in zip(x, new, strict=True)) else x
         if not is_dataclass(x) or isinstance(x, Affine):
             return x
-        inner = {f.name: new for f in fields(x) if f.init and (new := changed(old := getattr(x, f.name))) is not old}
+        inner: dict[str, Any] = {f.name: new for f in fields(x) if f.init and (new := changed(old := getattr(x, f.name))) is not old}
         if isinstance(x, _ACCESSES) and x.buffer in shift_by_slot:
             inner["index"] = x.index + shift_by_slot[x.buffer]
             if not isinstance(x, AsyncCopy):

@@ -107,11 +107,11 @@ def mixture_of(choice: GroupedChain) -> Mixture:
     rounds: list[tuple[int, tuple[tuple[int, int], ...]]] = [(1, ((PRODUCER, produced * sizes[PRODUCER]),))]
     used = multiplied = 0
     for number in range(-(-groups // rhythm.together)):
-        more = min(rhythm.together, groups - produced)
+        begun = min(rhythm.together, groups - produced)
         now = min(rhythm.together, groups - multiplied)
         users = min(rhythm.together, multiplied - used) if number >= max(rhythm.between, 1) else 0
-        counts = ((PRODUCER, more * sizes[PRODUCER]), (PRODUCT, now * sizes[PRODUCT]), (USER, users * sizes[USER]))
+        counts = ((PRODUCER, begun * sizes[PRODUCER]), (PRODUCT, now * sizes[PRODUCT]), (USER, users * sizes[USER]))
         rounds.append((sizes[PRODUCT], counts))
-        produced, multiplied, used = produced + more, multiplied + now, used + users
+        produced, multiplied, used = produced + begun, multiplied + now, used + users
     rounds.append((1, ((USER, (groups - used) * sizes[USER]),)))
     return Mixture(joined_rounds(rounds), tuple(TaskSequence(groups, sizes[n], rhythm.together if n == PRODUCT else 1) for n in range(3)))

@@ -45,7 +45,7 @@ def regrouped(graph: Graph, place_by_value: Mapping[str, int], grouping: Groupin
         if node.name in places and node.kind == "map":
             _spread(node, graph, places)
     inputs = tuple(Input(i.name, grouping.type_of(i.type, places[i.name]), i.constant) if i.name in places else i for i in graph.inputs)
-    types = {n.name: n.type for n in (*graph.inputs, *graph.nodes)}
+    types = {i.name: i.type for i in graph.inputs} | {n.name: n.type for n in graph.nodes}
     nodes: list[Node] = []
     for node in graph.nodes:
         if node.kind == "map":
@@ -62,17 +62,17 @@ def regrouped(graph: Graph, place_by_value: Mapping[str, int], grouping: Groupin
 def _spread(node: Node, graph: Graph, places: dict[str, int]) -> None:
     """Adds the inner nodes that a node reads at each place of its cut axis."""
     name = node.axes[places[node.name]]
-    found: dict[str, set[int]] = {}
+    places_by_value: dict[str, set[int]] = {}
 
     def look(e: Expr) -> Expr:
         if isinstance(e, Read) and e.value in graph.node_by_name and e.value not in graph.results:
             at = [n for n, i in enumerate(e.index) if name in i.axes()]
-            found.setdefault(e.value, set()).add(at[0] if len(at) == 1 and e.index[at[0]] == axis(name) else -1)
+            places_by_value.setdefault(e.value, set()).add(at[0] if len(at) == 1 and e.index[at[0]] == axis(name) else -1)
         return e
 
     assert node.body is not None
     transform(node.body, look)
-    for value, at in found.items():
+    for value, at in places_by_value.items():
         if len(at) == 1 and -1 not in at and value not in places:
             places[value] = at.pop()
 

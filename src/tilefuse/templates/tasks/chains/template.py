@@ -12,10 +12,6 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.chains.build import chain_program
-from tilefuse.templates.chains.compose import compose_chain
-from tilefuse.templates.chains.price import chain_work
-from tilefuse.templates.chains.record import GroupedChain, Rhythm
 from tilefuse.templates.explained import NO_STAGES, LevelTile, Staging, largest_result, numbered
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.notation import Template
@@ -23,6 +19,10 @@ from tilefuse.templates.own_launch import OwnLaunchTemplate
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.request import Request
 from tilefuse.templates.stage_tree import StageTree
+from tilefuse.templates.tasks.chains.build import chain_program
+from tilefuse.templates.tasks.chains.compose import compose_chain
+from tilefuse.templates.tasks.chains.price import chain_work
+from tilefuse.templates.tasks.chains.record import GroupedChain, Rhythm
 from tilefuse.templates.template import Overlaps, Resources
 
 
