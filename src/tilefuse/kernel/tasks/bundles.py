@@ -98,8 +98,8 @@ class _Piece:
 
 
 def _check_between(bundles: Sequence[Bundle], behind: Sequence[int], findings: list[Finding]) -> None:
-    """Adds a finding for each bundle of which a task touches elements of another bundle's write, or writes elements that it touches, unless it
-    is behind that bundle."""
+    """Adds a finding for each bundle that touches elements of another bundle's write, or writes elements that it touches, unless it is
+    behind that bundle."""
     runs_of: dict[int, list[tuple[str, bool, int, int]]] = {}
     edges: dict[str, set[int]] = {}
     for bundle in bundles:
