@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.tasks import chain_kernel
 from tests.compile_only.assembler import assembled, disassembled, without_spills
+from tests.unit.templates.tasks.chain_cases import CASES
 from tests.unit.templates.tasks.task_runs import MODELS, task_case
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
@@ -33,3 +34,12 @@ def test_watched_and_recorded(limit_ms: int, recorded: bool, tmp_path: Path) -> 
     assert (b"_task_records" in code) == recorded and (b"has waited" in code) == bool(limit_ms)
     text = disassembled(code, tmp_path / "code.cubin")
     assert "LDG.E.STRONG.GPU" in text and "RED" in text and "MEMBAR" in text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_chains_in_groups(name: str) -> None:
+    """Transforms and products as tasks of one kernel, in registers; values of other tasks are read past the first-level cache."""
+    source = print_cuda(CASES[name]().kernel(), H200)
+    _, report = assembled(source, H200.arch)
+    assert without_spills(report), report
+    assert "tf_copy_changed" in source or "tf_async_copy<16>" in source

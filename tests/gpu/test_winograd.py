@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import tilefuse
+from tilefuse.target.device import H200
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -60,3 +61,55 @@ def test_blocks_of_sixteen_bits(dtype: torch.dtype) -> None:
         ours, exact = program(x, r), Block(64, 32, 1).eval().cuda().to(dtype).double()(x.double(), r.double())
     assert "planned as F(2x2, 3x3)" in program.explain()
     assert (ours.double() - exact).abs().max() < 16 * torch.finfo(dtype).eps
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize(("channels", "features", "side", "padding", "batch"), [
+    (64, 64, 56, 1, 32), (32, 64, 41, 1, 9), (33, 20, 13, 1, 3), (128, 96, 28, 0, 8), (16, 48, 30, 2, 5)])
+def test_chains_in_groups(channels: int, features: int, side: int, padding: int, batch: int) -> None:
+    """One kernel for transforms and products: the same errors, call after call, in a graph, and on several streams at once."""
+    model, places = Block(channels, features, padding).eval().cuda(), side + 2 * padding - 2
+    last = torch.channels_last
+    x = [torch.randn(batch, channels, side, side, device="cuda").to(memory_format=last) for _ in range(3)]
+    r = torch.randn(batch, features, places, places, device="cuda").to(memory_format=last)
+    with torch.no_grad():
+        program = tilefuse.compile(model, (x[0], r), winograd="always", tile_groups="always", channels_last="always")
+        wide = Block(channels, features, padding).eval().cuda().double()
+        exact = [wide(image.double(), r.double()) for image in x]
+    assert "group_length" in str(program.explain(json=True))
+    for _ in range(20):
+        for image, expected in zip(x, exact, strict=True):
+            assert (program(image, r).double() - expected).abs().max() < 2e-5
+    graph = torch.cuda.CUDAGraph()
+    given = x[0].clone(memory_format=torch.preserve_format)
+    with torch.cuda.graph(graph):
+        captured = program(given, r)
+    for image, expected in zip(x, exact, strict=True):
+        given.copy_(image)
+        graph.replay()
+        assert (captured.double() - expected).abs().max() < 2e-5
+    streams = [torch.cuda.Stream() for _ in x]
+    torch.cuda.synchronize()
+    results = []
+    for _ in range(5):
+        for image, expected, stream in zip(x, exact, streams, strict=True):
+            with torch.cuda.stream(stream):
+                results.append((program(image, r), expected))
+    torch.cuda.synchronize()
+    assert all((result.double() - expected).abs().max() < 2e-5 for result, expected in results)
+
+
+@pytest.mark.usefixtures("strict")
+def test_rhythms_of_chains() -> None:
+    """The least rings, groups side by side and wide distances: every wait ends, and results are the same bit for bit."""
+    from benchmarks.winograd import Layer
+    from benchmarks.winograd_groups import GROUPS, facts, variants, with_code
+    from tilefuse.driver.compile import generate
+
+    layer = Layer("test", 32, 32, 57, 16)
+    generated = generate(layer.graph(), device=H200, **facts(layer, GROUPS))
+    x = torch.randn(layer.image_shape(), device="cuda").to(memory_format=torch.channels_last)
+    results = [with_code(generated, code)(x)[0].clone() for _, code in variants(layer, 12)]
+    assert len(results) == 12 and all(torch.equal(result, results[0]) for result in results)
+    exact = torch.nn.functional.conv2d(x.double(), torch.from_numpy(layer.weight()).double().cuda(), padding=1)
+    assert (results[0].double() - exact).abs().max() < 2e-5

@@ -56,7 +56,7 @@ def build_chain(patterns: Patterns, device: DeviceSpec, setting: Setting = USUAL
     best: tuple[float, TileProgram] | None = None
     refusal: Rejected | None = None
     for length in SEARCH.tasks.group_lengths:
-        for program in _with_length(patterns, length, device, setting):
+        for program in chains_of_length(patterns, length, device, setting):
             if isinstance(program, Rejected):
                 refusal = refusal or program
                 continue
@@ -82,7 +82,7 @@ def axes_of_chain(patterns: Patterns) -> tuple[int, int] | Rejected:
     return place, contraction.axes.index(name)
 
 
-def _with_length(patterns: Patterns, length: int, device: DeviceSpec, setting: Setting) -> Iterator[TileProgram | Rejected]:
+def chains_of_length(patterns: Patterns, length: int, device: DeviceSpec, setting: Setting) -> Iterator[TileProgram | Rejected]:
     """Chains with groups of one length."""
     axes = axes_of_chain(patterns)
     if isinstance(axes, Rejected):

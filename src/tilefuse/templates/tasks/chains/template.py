@@ -13,7 +13,6 @@ from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.explained import NO_STAGES, LevelTile, Staging, largest_result, numbered
-from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.notation import Template
 from tilefuse.templates.own_launch import OwnLaunchTemplate
 from tilefuse.templates.registry import kernel_template
@@ -56,8 +55,8 @@ class GroupedChainTemplate(OwnLaunchTemplate[GroupedChain]):
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[GroupedChain, ...]:
         """Other distances, groups together, slots of rings, and blocks a task."""
         choice = self.choice_of(program)
-        return others_than(choice, (replace(choice, rhythm=r, each=each) for r in _near(choice.rhythm, choice.groups)
-                                    for each in _near_each(choice)))
+        near = dict.fromkeys((r, each) for r in _near(choice.rhythm, choice.groups) for each in _near_each(choice))
+        return tuple(replace(choice, rhythm=r, each=each) for r, each in near if (r, each) != (choice.rhythm, choice.each))
 
     def program_with(self, program: TileProgram, choice: GroupedChain, device: DeviceSpec) -> TileProgram | Rejected:
         """The program with another rhythm."""
