@@ -1,4 +1,4 @@
-"""Random variants of attention: functions of scores, masks, groups of heads, widths and lengths, and tiles for them."""
+"""Random variants of attention: functions of scores, masks, groups of heads, widths, lengths and pages, and tiles for them."""
 from __future__ import annotations
 
 from dataclasses import replace
@@ -19,11 +19,14 @@ def random_variant(random: Random) -> Variant:
     scores = random.sample((*BIASES, *MASKS, *MASKS, *FUNCTIONS), random.choice((1, 2, 2, 3)))
     heads = random.choice((1, 2, 4))
     group = random.choice([n for n in (1, 1, 2, 4) if n <= heads])
-    return Variant(
+    of = Variant(
         tuple(dict.fromkeys(scores)), batch=random.choice((1, 2)), heads=heads, group=group,
         rows=random.choice((1, 7, 64, 65, 130, 150)), keys=random.choice((2, 40, 64, 97, 130, 160)), inner=8 * random.randint(1, 9),
         width=8 * random.randint(1, 9), dtype=random.choice((F16, BF16)), window=random.choice((1, 3, 20, 50, 64)),
         safe=random.random() < 0.5, logs=random.choice(("", "", "written", "operator")))
+    # Copies bring groups of 8 rows of a page.
+    page = random.choice((0, 8, 16, 24, 40, 64))
+    return replace(of, page=page, keys=-(-of.keys // 8) * 8) if page else of
 
 
 def random_tiles(random: Random, of: Variant, num_biases: int) -> PipelinedWalk:

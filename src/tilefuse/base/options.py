@@ -44,8 +44,8 @@ class Options:
         "threads (multiply-adds), tf32 (one product of 11 bits), auto (tf32 where torch is set to it, else split)", affects_code=True,
         choices=("auto", "split", "threads", "tf32"))
     index_checks: bool = option(
-        True, "raise for indices and labels out of range (on a GPU a device-side assertion, as in eager torch); off: they are moved into "
-        "range, and scatters leave them out", affects_code=True)
+        True, "raise for indices and labels out of range (on a GPU a device-side assertion, as in eager torch, or a trap in kernels "
+        "with warpgroup products); off: they are moved into range, and scatters leave them out", affects_code=True)
     check: bool = option(False, "host executor: find out-of-bounds accesses, unwritten reads and races (slow)", affects_code=True)
     # Decisions
     fuse: bool = option(True, "let operators share kernels; off: one kernel a node", affects_code=True)

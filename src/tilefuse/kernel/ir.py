@@ -156,9 +156,19 @@ class FromMemory:
 
 
 def _index_names(e: KExpr) -> frozenset[str]:
-    own = e.affine if isinstance(e, Index) else e.index if isinstance(e, Load) else Affine()
-    inner = e.args if isinstance(e, Call) else [d for d, _ in e.dynamic] if isinstance(e, Load) else ()
-    return own.axes().union(*map(_index_names, inner))
+    own, inner = Affine().axes(), tuple[KExpr, ...]()
+    match e:
+        case Index(affine):
+            own = affine.axes()
+        case Load(index=index, dynamic=dynamic):
+            own, inner = index.axes(), tuple(d for d, _ in dynamic)
+        case InRange(index=index, place=place):
+            own, inner = place.axes(), (index,)
+        case Guard(facts, then, otherwise):
+            own, inner = frozenset[str]().union(*(b.index.axes() for b in facts)), (then, otherwise)
+        case Call(_, args):
+            inner = args
+    return own.union(*map(_index_names, inner))
 
 
 @dataclass(frozen=True, slots=True)

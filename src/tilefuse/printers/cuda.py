@@ -64,7 +64,7 @@ from tilefuse.kernel.routine_text import routine_namespaces
 from tilefuse.kernel.tasks.statements import Await, Publish
 from tilefuse.kernel.tasks.tables import changed_slots
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorStore, TensorStoreWait
-from tilefuse.kernel.visit import index_names, may_alias_itself, written_buffers
+from tilefuse.kernel.visit import index_names, may_alias_itself, parts, written_buffers
 from tilefuse.kernel.writer import Writer, comment_text, identifier
 from tilefuse.printers import support
 from tilefuse.printers.cuda_pipeline import CudaPipeline, check_device
@@ -154,9 +154,17 @@ class _CudaPrinter:
             self._assertion()
 
     def _assertion(self) -> None:
-        """Prints the assertion on the thread's indices, at the end of the thread."""
+        """Prints the assertion on the thread's indices, at the end of the thread.
+
+        Beside a call of a function, as an assertion is one, the assembler waits for each warpgroup product before it starts the next.
+        Kernels with such products trap: the context ends in the same way, with a launch failure that names no index.
+        """
         texts = [f'"{text}"' for text in self.sites]
-        if texts:
+        if texts and any(isinstance(p, WarpgroupProduct) for p in parts(self.kernel.body)):
+            for text in self.sites:
+                self.out.comment(text)
+            self.out.line("if (tf_fault) __trap();")
+        elif texts:
             chosen = "".join(f"tf_fault == {n + 1} ? {text} : " for n, text in enumerate(texts[:-1])) + texts[-1]
             self.out.line(f"if (tf_fault) tf_out_of_range({chosen});")
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -14,8 +14,9 @@ from tilefuse.domain.access import Access, accesses, stride_of
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
-from tilefuse.ir.affine import evaluate
-from tilefuse.ir.graph import Graph
+from tilefuse.ir.affine import Affine, axes_of, bounds, evaluate
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.scalar import Index, Lookup, Read, walk
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.walks import TrafficFigures
 from tilefuse.target.memory import SECTOR_BYTES
@@ -36,9 +37,36 @@ class LevelTraffic:
 
 
 def boundary_work(graph: Graph) -> Work:
-    """Work of a kernel that reads a graph's inputs and writes its results, each once."""
-    read_bytes = sum(v.type.num_bytes for v in graph.inputs)
+    """Work of a kernel that reads a graph's inputs and writes its results, each once; of values that are looked up alone, the elements that
+    are looked up, at most all of them."""
+    looked_up = _looked_up_elements(graph)
+    read_bytes = sum(min(v.type.num_bytes, looked_up.get(v.name, v.type.num_elements) * v.type.dtype.itemsize) for v in graph.inputs)
     return Work(read_bytes=read_bytes, global_bytes=read_bytes + sum(graph.type_of(r).num_bytes for r in graph.results))
+
+
+def _looked_up_elements(graph: Graph) -> dict[str, int]:
+    """Elements of each value that is only looked up, as rows of a table or pages of a cache: the places that subscripts may tell apart."""
+    counts: dict[str, int] = {}
+    for node in graph.nodes:
+        extents = {**dict(zip(node.axes, node.type.shape, strict=True)), **dict(node.over)} if node.body is not None else {}
+        for e in walk(node.body) if node.body is not None else ():
+            if isinstance(e, Lookup):
+                counts[e.value] = counts.get(e.value, 0) + _places(e, extents)
+    plain = {v for n in graph.nodes for v in (*n.operands, *_values_read(n))} if counts else set()
+    return {v: n for v, n in counts.items() if v not in plain}
+
+
+def _values_read(node: Node) -> Iterator[str]:
+    return (e.value for e in walk(node.body) if isinstance(e, Read)) if node.body is not None else iter(())
+
+
+def _places(e: Lookup, extents: Mapping[str, int]) -> int:
+    """Places that the subscripts of an element tell apart, at most those of all axes on which they depend."""
+    atoms = {atom for x in walk(e) for i in (x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ())
+             for atom, _ in i.terms}
+    points = prod(extents[a] for a in frozenset[str]().union(*map(axes_of, atoms)))
+    spans = [s for s in (bounds(Affine(((atom, 1),)), extents) for atom in atoms) if s is not None]
+    return min(points, prod(high - low + 1 for low, high in spans)) if len(spans) == len(atoms) else points
 
 
 def scattered_adds(program: TileProgram) -> int:

@@ -90,4 +90,4 @@ def call(function: Callable[..., int], kernel: Kernel, arrays: dict[str, np.ndar
     pointers = (ctypes.c_void_p * len(memory))(*[a.ctypes.data for a in memory.values()])
     report = ctypes.create_string_buffer(1 << 16)
     status = function(pointers, report, ctypes.c_long(len(report)))
-    return memory, status, report.value.decode()
+    return memory, status, report.value.decode(errors="replace")

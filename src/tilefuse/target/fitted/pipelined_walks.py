@@ -36,8 +36,11 @@ class WalkFigures:
         "assembler, sm_90a, window of 1024 columns, 128 columns a turn: 766 instructions more, 5 operations a score")
     bias_loads: int = measured(
         28, "loads a thread", "Loads of a bias that producing threads have in flight.", "assumption: as many registers, of those below")
+    pages_ahead: int = measured(
+        8, "pages", "Numbers of pages that the producing thread loads before it starts their copies: they share a round trip.",
+        "assumption; assembler, sm_90a: pages of 8 to 32 rows spill nothing with loading_registers, up to 40 bytes with copying_registers")
     loading_registers: int = measured(
-        56, "registers a thread", "Registers of producers that load biases: a multiple of 8.", "assembler, sm_90a")
+        56, "registers a thread", "Registers of producers that load biases or numbers of pages: a multiple of 8.", "assembler, sm_90a")
     bias_fill_cycles: float = measured(
         0.43, "cycles an element", "Producing threads load an element of a bias and store it, while consumers wait.",
         _BIASES + ": rows of 197 beside rows of 200 that tensor copies bring, 112 columns by one slot 42.5 and 16.2, by two 44.9 and 17.0, "

@@ -120,7 +120,10 @@ def _columns(form: WalkForm) -> list[int]:
         # Turns of other columns would be cut in the middle of the blocks that memory bounds.
         step = CHUNK
     longest = min(padded(form.online.length, step), MOST_COLUMNS)
-    return sorted({min(c, longest) for c in range(2 * INSTRUCTION_INNER, MOST_COLUMNS + 1, INSTRUCTION_INNER) if c % step == 0})
+    columns = sorted({min(c, longest) for c in range(2 * INSTRUCTION_INNER, MOST_COLUMNS + 1, INSTRUCTION_INNER) if c % step == 0})
+    sizes = {of.pages.size for of in (form.keys, form.values) if of.pages is not None}
+    # Turns of other columns would take parts of pages, each by a copy of its own.
+    return [c for c in columns if all(c % size == 0 or size % c == 0 for size in sizes)] or columns
 
 
 def _bands(form: WalkForm, device: DeviceSpec) -> tuple[int, ...]:

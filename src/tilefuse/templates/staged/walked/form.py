@@ -1,6 +1,7 @@
 """The form of a pipelined walk: that of `online/products.py` with one score and one weighted product, whose operands are tensors."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -10,12 +11,13 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.templates.staged.chain.form import NARROW
 from tilefuse.templates.staged.online.products import OnlineForm, online_form
-from tilefuse.templates.staged.pipelined.operand import operand_of
+from tilefuse.templates.staged.pipelined.operand import Operand, operand_of
 from tilefuse.templates.staged.walked.bias import Bias, biases_of
 from tilefuse.templates.staged.walked.caps import with_short_caps
 from tilefuse.templates.staged.walked.leads import digit_sizes, with_digits
 from tilefuse.templates.staged.walked.limit import Limit, with_limit
 from tilefuse.templates.staged.walked.operand import WalkOperand
+from tilefuse.templates.staged.walked.pages import PAGE, with_pages
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ def walk_form(graph: Graph, layouts: Layouts) -> WalkForm | Rejected:
                                                "pipeline holds the sums of one each")
     score, weighted = (graph.node_by_name[v] for v in (online.scores[0].value, online.weighted[0].value))
     sides: list[WalkOperand] = []
-    for node, side in ((score, "left"), (score, "right"), (weighted, "right")):
-        operand = walk_operand(graph, layouts, node, side)
+    for node, side, walked in ((score, "left", ""), (score, "right", COLUMN), (weighted, "right", INNER)):
+        operand = walk_operand(graph, layouts, node, side, walked)
         if isinstance(operand, Rejected):
             return operand
         sides.append(operand)
@@ -89,8 +91,8 @@ def walk_form(graph: Graph, layouts: Layouts) -> WalkForm | Rejected:
     return WalkForm(online, left, keys, values, limit, biases_of(graph, layouts, online))
 
 
-def walk_operand(graph: Graph, layouts: Layouts, node: Node, side: str) -> WalkOperand | Rejected:
-    """An operand of a product that tensor copies may bring, or why there is none."""
+def walk_operand(graph: Graph, layouts: Layouts, node: Node, side: str, walked: str = "") -> WalkOperand | Rejected:
+    """An operand of a product that tensor copies may bring, or why there is none. walked: the axis along which it may lie in pages."""
     contraction = contraction_of(node, graph)
     assert contraction is not None, "the online form holds products only"
     types = [graph.type_of(v).dtype for v in (contraction.left, contraction.right)]
@@ -105,10 +107,25 @@ def walk_operand(graph: Graph, layouts: Layouts, node: Node, side: str) -> WalkO
         split = with_digits(graph, layouts, operand, sizes)
         digits_of_leads = None if split is None else digit_sizes(split[1], sizes)
         if split is None or digits_of_leads is None:
-            return Rejected(Reason.UNSUPPORTED_OP, f"%{operand.value} is computed, and tensor copies bring operands from memory")
+            return _paged(graph, layouts, operand, sizes, walked, _leads(contraction))
         operand, digits = split[0], dict(split[1])
         sizes |= digits_of_leads
     return WalkOperand(operand, sizes, _leads(contraction), digits)
+
+
+def _paged(graph: Graph, layouts: Layouts, operand: Operand, sizes: Mapping[str, int], walked: str, leads: tuple[str, ...]
+           ) -> WalkOperand | Rejected:
+    """An operand in pages along the walked axis, or why there are none."""
+    paged = with_pages(graph, layouts, operand, sizes, walked) if walked else ""
+    if isinstance(paged, str):
+        why = paged or f"%{operand.value} is computed, and tensor copies bring operands from memory"
+        return Rejected(Reason.UNSUPPORTED_OP, why)
+    strided, digits, pages = paged
+    of_digits = digit_sizes(digits, sizes)
+    if of_digits is None:
+        return Rejected(Reason.UNSUPPORTED_OP, f"%{strided.value} lies at no one distance along the axes of its product")
+    num_pages = graph.type_of(strided.value).shape[pages.dimension]
+    return WalkOperand(strided, {**sizes, **of_digits, PAGE: num_pages}, leads, digits, pages)
 
 
 def _leads(contraction: Contraction) -> tuple[str, ...]:

@@ -24,18 +24,27 @@ def with_digits(graph: Graph, layouts: Layouts, operand: Operand, sizes: Mapping
     shape = graph.type_of(element.value).shape
     offset = linearise(element.index, tuple(layouts.get(element.value) or row_major_strides(shape)))
     offset = substitute(offset, {a: number(0) for a, e in sizes.items() if e == 1}, sizes)
+    axes = axes_by_stride(offset, operand.line)
+    if axes is None:
+        return None
+    stride_by_axis, digits = axes
+    led = replace(operand, value=element.value, element=None, stride_by_axis=stride_by_axis, first=offset.const, lone_reads=0,
+                   inner_is_contiguous=stride_by_axis.get(INNER, 1) == 1)
+    return led, digits
+
+
+def axes_by_stride(offset: Affine, line: str) -> tuple[dict[str, int], dict[str, Affine]] | None:
+    """The stride of each axis of an offset, digits of lead axes among them, and each digit by its name; None where one has none."""
     stride_by_axis: dict[str, int] = {}
     digits: dict[str, Affine] = {}
     for atom, stride in offset.terms:
-        name = atom if isinstance(atom, str) else _name(atom, operand.line)
+        name = atom if isinstance(atom, str) else _name(atom, line)
         if name is None or stride < 0:
             return None
         if not isinstance(atom, str):
             digits[name] = Affine(((atom, 1),))
         stride_by_axis[name] = stride
-    led = replace(operand, value=element.value, element=None, stride_by_axis=stride_by_axis, first=offset.const, lone_reads=0,
-                   inner_is_contiguous=stride_by_axis.get(INNER, 1) == 1)
-    return led, digits
+    return stride_by_axis, digits
 
 
 def _name(atom: FloorDiv | Mod, line: str) -> str | None:

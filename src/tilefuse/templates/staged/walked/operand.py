@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilefuse.ir.affine import Affine
 from tilefuse.templates.staged.pipelined.operand import Operand
+from tilefuse.templates.staged.walked.pages import Pages
 
 
 @dataclass(frozen=True)
@@ -15,12 +16,14 @@ class WalkOperand:
     sizes   extents of these axes, of INNER, and of digits
     leads   lead axes in order
     digits  axes of the operand that are digits of the lead axes, as where heads share keys
+    pages   in which the operand lies along the walked axis; None: at one distance
     """
 
     operand: Operand
     sizes: Mapping[str, int]
     leads: tuple[str, ...]
     digits: Mapping[str, Affine]
+    pages: Pages | None = None
 
     @property
     def lines(self) -> int:

@@ -22,6 +22,7 @@ from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.pipelined.plan import OperandMap, OperandTile, map_of_tile, why_no_map_of
 from tilefuse.templates.staged.walked.form import WalkForm
 from tilefuse.templates.staged.walked.operand import WalkOperand
+from tilefuse.templates.staged.walked.pages import map_of_pages
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.split.groups import map_of_heads
 from tilefuse.templates.staged.walked.split.parts import PartSums
@@ -64,12 +65,14 @@ class WalkPlan(TiledWalk):
 
     def map_of(self, of: WalkOperand, tile: OperandTile) -> OperandMap:
         """The tensor map of an operand."""
+        if of.pages is not None:
+            return map_of_pages(of.sizes, tile, of.pages, self.choice.columns)
         return map_of_heads(of, tile, self.form.heads) if tile.key == LEFT else map_of_tile(of.sizes, tile)
 
     def why_no_map(self, of: WalkOperand, tile: OperandTile) -> str:
         """Why no tensor copies bring the tiles of an operand; "" where they do."""
         wrong = why_no_map_of(of.sizes, tile)
-        if wrong or tile.key != LEFT or self.form.heads == 1:
+        if wrong or of.pages is None and (tile.key != LEFT or self.form.heads == 1):
             return wrong
         m = self.map_of(of, tile)
         return why_no_map(of.operand.dtype, m.extents, m.strides, m.box, SWIZZLE_LINE_BYTES, of.operand.first)
@@ -159,5 +162,6 @@ def placed(form: WalkForm, choice: PipelinedWalk, layouts: Layouts) -> WalkPlan:
 
 def consumer_registers(plan: WalkPlan, device: DeviceSpec) -> tuple[int, int]:
     """Registers of producers, and of consumers: the rest of those that the block starts with. Units: registers a thread."""
-    producing = device.fitted.walks.loading_registers if plan.loads else device.fitted.pipelined.copying_registers
+    loads = plan.loads or any(of.pages is not None for of in plan.form.operands)
+    producing = device.fitted.walks.loading_registers if loads else device.fitted.pipelined.copying_registers
     return plan.choice.registers_of_roles(producing, device)

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tilefuse.domain.contraction import INNER
 from tilefuse.domain.tile import TileProgram
@@ -13,10 +13,11 @@ from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.online.products import OnlineForm
 from tilefuse.templates.staged.online.state import OnlineState
-from tilefuse.templates.staged.pipelined.plan import OperandTile
+from tilefuse.templates.staged.pipelined.plan import OperandMap, OperandTile
 from tilefuse.templates.staged.walked.conditions import Edge
 from tilefuse.templates.staged.walked.leads import digit_places
 from tilefuse.templates.staged.walked.operand import WalkOperand
+from tilefuse.templates.staged.walked.page_copies import copy_pages
 from tilefuse.templates.staged.walked.stage import StagedResult, lead_places
 from tilefuse.templates.staged.walked.tiled import TiledWalk
 
@@ -64,8 +65,16 @@ class RingState(OnlineState):
             self.maps[tile.key] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE_LINE_BYTES, operand.first)
         leads = lead_places(of, self.lead * self.walk.heads)
         place = {**leads, **digit_places(of.digits, leads, self.extents), operand.line: first_line, INNER: first_inner}
+        if of.pages is None:
+            self._copy_panels(tile, m, slot * tile.elements, place)
+            return
+        copy_pages(self, of.pages, tile.panel_lines, place, lambda row, at: self._copy_panels(
+            tile, m, slot * tile.elements + row * tile.width, {**place, **at}))
+
+    def _copy_panels(self, tile: OperandTile, m: OperandMap, first: Affine, place: Mapping[str, Affine]) -> None:
+        """Starts the copies of the panels of a box to the ring's elements from `first` on."""
         for panel in range(tile.num_panels):
             coordinates = [place[a] for a in m.axes]
             coordinates[-1] = coordinates[-1] + panel * tile.width
             self.emit(TensorCopy(self.maps[tile.key].name, tuple(map(self.simplified, coordinates)), self.slots[tile.key].name,
-                                 self.simplified(slot * tile.elements + panel * tile.panel_lines * tile.width)))
+                                 self.simplified(first + panel * tile.panel_lines * tile.width)))

@@ -22,6 +22,8 @@ class Variant:
     window  columns of a window, or of a prefix
     safe    rows that are hidden whole are zeros
     logs    logarithms of the sums are a result too: written out, or by the operator, which is finite beside infinities
+    page    rows of a page: keys and values are looked up by the numbers of a table, some of which count from the end; 0: tensors
+    spare   pages in memory beyond as many as all batches have
     """
 
     scores: tuple[str, ...] = ()
@@ -36,13 +38,24 @@ class Variant:
     window: int = 20
     safe: bool = False
     logs: str = ""
+    page: int = 0
+    spare: int = 1
+
+    @property
+    def num_pages(self) -> int:
+        """Pages in memory."""
+        return self.batch * -(-self.keys // self.page) + self.spare
 
     def graph(self) -> Graph:
         """The graph."""
         b = TensorBuilder("variant")
         lead, kv = (self.batch, self.heads), (self.batch, self.heads // self.group)
         q = b.input("q", self.dtype, (*lead, self.rows, self.inner))
-        k, v = b.input("k", self.dtype, (*kv, self.keys, self.inner)), b.input("v", self.dtype, (*kv, self.keys, self.width))
+        if self.page:
+            table = b.input("table", I32, (self.batch, -(-self.keys // self.page)))
+            k, v = (self._paged(b, name, table, kv[1], n) for name, n in (("k", self.inner), ("v", self.width)))
+        else:
+            k, v = b.input("k", self.dtype, (*kv, self.keys, self.inner)), b.input("v", self.dtype, (*kv, self.keys, self.width))
         if self.group > 1:
             k, v = (b.repeat_interleave(x, self.group, 1) for x in (k, v))
         s = b.elementwise("mul", b.matmul(q, k, transpose_b=True), b.full((1, 1, 1, 1), 0.25, self.dtype))
@@ -58,6 +71,15 @@ class Variant:
             total = b.reduce(b.elementwise("exp", b.elementwise("sub", wide, top)), "sum", (3,), keepdims=True)
             results.append(b.elementwise("add", b.elementwise("log", total), top))
         return normal(b, results)
+
+
+    def _paged(self, b: TensorBuilder, name: str, table: str, heads: int, width: int) -> str:
+        """Keys or values of all heads, in the pages of a table."""
+        pages = b.input(name, self.dtype, (self.num_pages, self.page, heads, width))
+        rows = b.take(pages, table, 0, wrap=True, checked=True)
+        rows = b.reshape(rows, (self.batch, b.shape_of(rows)[1] * self.page, heads, width))
+        rows = b.slice(rows, [0, 0, 0, 0], [self.batch, self.keys, heads, width])
+        return b.permute(rows, (0, 2, 1, 3))
 
 
 class _Scores:
@@ -200,6 +222,9 @@ def variates(random: np.random.Generator, name: str, shape: tuple[int, ...]) -> 
         return np.sort(random.integers(0, 4, shape), axis=-1)
     if name in ("ends", "from"):
         return random.integers(-3, 100, shape)
+    if name == "table":
+        # Numbers from -n to n - 1 of n pages; pages that are of no batch among them.
+        return random.integers(-shape[0] * shape[1] - 1, shape[0] * shape[1] + 1, shape)
     if name == "factors":
         return 0.5 + random.random(shape)
     if name not in ("mask", "kept", "seen"):

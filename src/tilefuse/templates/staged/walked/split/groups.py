@@ -46,7 +46,9 @@ def _is_shared(of: WalkOperand, heads: int) -> bool:
         return False
     extents = {**of.sizes, last: number // heads, "head": heads}
     place = {last: axis(last) * heads + axis("head")}
-    return all("head" not in substitute(digit, place, extents).axes() for digit in of.digits.values())
+    numbers = () if of.pages is None else walk(substitute_axes(of.pages.number, place, extents))
+    return all("head" not in substitute(digit, place, extents).axes() for digit in of.digits.values()) and not any(
+        "head" in i.axes() for x in numbers for i in (x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ()))
 
 
 def with_heads(form: WalkForm, heads: int, rows: int) -> WalkForm | Rejected:
