@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
-from tilefuse.ir.affine import Affine, axis, row_major_strides
+from tilefuse.ir.affine import Affine, axis, bounds, row_major_strides, substitute
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.layouts import window_of
 from tilefuse.ir.scalar import Expr, Guard, Index, Lookup, Read, substitute_axes, transform, walk
@@ -105,23 +105,31 @@ def _fits(view: Node, user: Node, reads: int) -> bool:
     return evaluations <= elements * (MAX_PAD_REPEATS if leaves <= 1 else 1)
 
 
-def _lookup_through(view: Node, subscripts: tuple[Expr, ...], types: Mapping[str, Type]) -> Lookup | None:
-    """The lookup made directly in the view's operand; None unless the view only permutes, drops or repeats whole dimensions, because
-    clamping must mean the same."""
+def _lookup_through(view: Node, subscripts: tuple[Expr, ...], types: Mapping[str, Type], extents: Mapping[str, int]) -> Lookup | None:
+    """The lookup made directly in the view's operand; None unless the view only permutes, drops or repeats whole dimensions of subscripts
+    that data gives, because clamping must mean the same. Others may become any indices within their dimensions.
+
+    extents: of the user's axes.
+    """
     if not isinstance(view.body, Read):
         return None
     by_axis = dict(zip(view.axes, subscripts, strict=True))
-    extents = view.extents
+    known = {a: s.affine for a, s in by_axis.items() if isinstance(s, Index) and _is_within(s.affine, view.extents[a], extents)}
     inner: list[Expr] = []
     for e, extent in zip(view.body.index, types[view.body.value].shape, strict=True):
-        if e.is_const:
-            inner.append(Index(e))
-        else:
-            name = next(iter(e.axes()))
-            if e != axis(name) or extents[name] != extent:
-                return None
+        name = next(iter(e.axes()), "")
+        if e.axes() <= known.keys():
+            inner.append(Index(substitute(e, known, extents)))
+        elif e == axis(name) and view.extents[name] == extent:
             inner.append(by_axis[name])
+        else:
+            return None
     return Lookup(view.body.value, tuple(inner))
+
+
+def _is_within(e: Affine, extent: int, extents: Mapping[str, int]) -> bool:
+    span = bounds(e, extents)
+    return span is not None and span[0] >= 0 and span[1] < extent
 
 
 def inline_into(node: Node, table: ViewTable, types: Mapping[str, Type]) -> Node:
@@ -156,7 +164,7 @@ def _fold(node: Node, chosen: Mapping[str, Node], types: Mapping[str, Type]) -> 
                 doubtful = doubtful or not isinstance(new, Read) or any(has_divisions(a) for a in new.index)
                 return new
             case Lookup(value, subscripts) if value in chosen:
-                return _lookup_through(chosen[value], subscripts, types) or e
+                return _lookup_through(chosen[value], subscripts, types, extents) or e
         return e
 
     body = None if node.body is None else transform(node.body, one)
@@ -193,8 +201,9 @@ class InlineViews(Pass):
     Pure views (a read) and computed views (no read, cheap) are folded into every map, gather, reduce, scan and scatter. Guarded views
     (padding, concatenation) are folded where evaluating them costs less than a copy: at most three users that read it at most twice, unless
     it must be stored anyway; several reads (a concatenation) only where no element is evaluated twice, and few in a reduction.
-    Lookups are folded through views that permute or drop whole dimensions. Library operands stay: the planner makes strided views of
-    them. A library operand that reshapes a result of the graph is not read through it: both are one copy in memory.
+    Lookups are folded through views that permute or drop whole dimensions of subscripts that data gives. Library operands stay: the
+    planner makes strided views of them. A library operand that reshapes a result of the graph is not read through it: both are one copy
+    in memory.
 
         %t: f32[4, 8] = map [i, j] { %x[j, i] }          (left for remove-dead-nodes)
         %y: f32[4, 8] = map [i, j] { exp(%t[i, j]) }  ->  %y: f32[4, 8] = map [i, j] { exp(%x[j, i]) }

@@ -18,7 +18,7 @@ from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.graph import Graph, Input, Node
 from tilefuse.ir.library.attention_call import AttentionCall, attention_call, others_of
 from tilefuse.ir.names import free_name
-from tilefuse.ir.scalar import Expr, Index, call, const
+from tilefuse.ir.scalar import Expr, Index, Read, call, const
 from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.choosing import ChoosingPass
 from tilefuse.passes.device.long_products import without_unused
@@ -70,7 +70,15 @@ class ExpandAttention(ChoosingPass):
             nodes += [node] if choice is None else _placed(choice, graph, names)
         of_gradient = (n for c in taken_gradients for n in c.call.gradients if n)
         replaced = (*taken, *of_gradient)
-        return without_unused(replace(graph, nodes=tuple(nodes)), {v for n in replaced for v in graph.node_by_name[n].operands})
+        left = without_unused(replace(graph, nodes=tuple(nodes)), {v for n in replaced for v in graph.node_by_name[n].operands})
+        return _without_unread(left, {n.name for c in taken.values() for n in nodes_behind(c.call, c.node, graph)})
+
+
+def _without_unread(graph: Graph, names: set[str]) -> Graph:
+    """The graph without those nodes among `names` that nothing reads any more."""
+    while unread := {n for n in names if n in graph.node_by_name and not graph.users_by_name[n] and n not in graph.escaping}:
+        graph = replace(graph, nodes=tuple(n for n in graph.nodes if n.name not in unread))
+    return graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +120,12 @@ def attention_choices(graph: Graph, device: DeviceSpec, prices: Prices, eager_ro
         if reason:
             choices.append(AttentionChoice(node, attention, None, why=reason))
             continue
-        mask = (attention.hidden_are_zeros, *(replace(n, span=None) for n in maps_behind(attention.mask, graph)))
-        key = (*(graph.type_of(v) for v in node.operands), attention.scale, attention.causal, mask)
+        behind = nodes_behind(attention, node, graph)
+        key = (*(graph.type_of(v) for v in node.operands), attention.scale, attention.causal, attention.hidden_are_zeros,
+               *(replace(n, span=None) for n in behind))
         if key not in known:
-            known[key] = _kernel(attention, graph, device, prices, eager_rounding)
-        kernel, call_us = known[key], prices.attention_us(node, graph)
+            known[key] = _kernel(attention, behind, graph, device, prices, eager_rounding)
+        kernel, call_us = known[key], _call_us(node, attention, graph, prices, eager_rounding)
         why = kernel if isinstance(kernel, str) else "" if call_us is not None else "nothing predicts the library's time"
         choices.append(AttentionChoice(node, attention, None, why=why) if isinstance(kernel, str) or call_us is None else
                        AttentionChoice(node, attention, kernel[0], kernel[1], call_us))
@@ -131,9 +140,18 @@ def _why_not(node: Node, graph: Graph, eager_rounding: bool) -> str:
     return "its definition would be rounded where the library rounds nothing" if eager_rounding else ""
 
 
-def _kernel(attention: AttentionCall, graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool) -> tuple[Graph, float] | str:
-    """The definition and the time of one kernel for it, or why there is none."""
-    definition = defined(attention, graph)
+def _call_us(node: Node, attention: AttentionCall, graph: Graph, prices: Prices, eager_rounding: bool) -> float | None:
+    """The time of a call, and of the kernels that gather its keys and values from pages. Units: microseconds."""
+    us = prices.attention_us(node, graph)
+    gathers = dict.fromkeys((_looked_up(attention.key, node, graph), _looked_up(attention.value, node, graph)))
+    return None if us is None else us + sum(
+        prices.kernel_us(graph, tuple(n.name for n in nodes), eager_rounding, 0) for nodes in gathers if nodes)
+
+
+def _kernel(attention: AttentionCall, behind: tuple[Node, ...], graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool
+            ) -> tuple[Graph, float] | str:
+    """The definition and the time of one kernel for it, or why there is none. behind: as of `nodes_behind`."""
+    definition = defined(attention, behind, graph)
     nodes = tuple(n.name for n in definition.nodes)
     if not find_walks(definition, device) or not prices.has_kernel(definition, nodes, {}):
         return "no kernel holds its definition"
@@ -143,10 +161,10 @@ def _kernel(attention: AttentionCall, graph: Graph, device: DeviceSpec, prices: 
     return definition, min((us, *(c.bounded_us + c.summary_us for c in bounded)))
 
 
-def defined(attention: AttentionCall, graph: Graph) -> Graph:
+def defined(attention: AttentionCall, behind: tuple[Node, ...], graph: Graph) -> Graph:
     """The definition as a graph of its own, in normal form.
 
-    Inputs: q, k, v, and the mask, or the operands of the maps behind it, with "of_" before their names.
+    Inputs: q, k, v, and the mask, or the operands of the nodes behind them, with "of_" before their names. behind: as of `nodes_behind`.
     """
     b = TensorBuilder("attention")
     types = {name: graph.type_of(v) for name, v in _operands(attention).items()}
@@ -163,12 +181,17 @@ def defined(attention: AttentionCall, graph: Graph) -> Graph:
         scores = _causal(b, scores)
     last = len(b.shape_of(scores)) - 1
     y = b.matmul(b.safe_softmax(scores, last) if attention.hidden_are_zeros else b.softmax(scores, last), v)
-    written_out = b.finish([y])
-    return Pipeline.parse(DEFAULT_PIPELINE).run(_behind_maps(written_out, attention.mask, graph) if mask else written_out, PassContext())
+    return Pipeline.parse(DEFAULT_PIPELINE).run(_behind(b.finish([y]), attention, behind, graph), PassContext())
 
 
-def maps_behind(value: str, graph: Graph) -> tuple[Node, ...]:
-    """Maps that a mask is computed by, in graph order: its kernel reads their operands, as where it is broadcast to all heads."""
+def nodes_behind(attention: AttentionCall, node: Node, graph: Graph) -> tuple[Node, ...]:
+    """Nodes whose operands a call's kernel reads in their place, in graph order: the maps that its mask is computed by, as where it is
+    broadcast to all heads, and those that gather keys and values from pages for this call alone."""
+    names = {n.name: None for v in (attention.key, attention.value) for n in _looked_up(v, node, graph)}
+    return tuple(graph.in_order(names | {n.name: None for n in _maps_behind(attention.mask, graph)}))
+
+
+def _maps_behind(value: str, graph: Graph) -> tuple[Node, ...]:
     names: dict[str, None] = {}
     stack = [value]
     while stack:
@@ -180,16 +203,31 @@ def maps_behind(value: str, graph: Graph) -> tuple[Node, ...]:
     return tuple(graph.in_order(names))
 
 
-def _behind_maps(definition: Graph, mask: str, graph: Graph) -> Graph:
-    """The definition with the maps behind its mask."""
-    maps = maps_behind(mask, graph)
-    if not maps:
+def _looked_up(value: str, call: Node, graph: Graph) -> tuple[Node, ...]:
+    """The gather of an operand that only a call reads, and the maps behind it that only move its elements; none for other operands."""
+    nodes: list[Node] = []
+    inside = {call.name}
+    while (node := graph.node_by_name.get(value)) is not None and inside.issuperset(graph.users_by_name[value]):
+        nodes.append(node)
+        inside.add(value)
+        if node.category == "gather" and value not in graph.escaping:
+            return tuple(reversed(nodes))
+        if node.category != "map" or not isinstance(node.body, Read) or value in graph.escaping:
+            return ()
+        value = node.body.value
+    return ()
+
+
+def _behind(definition: Graph, attention: AttentionCall, behind: tuple[Node, ...], graph: Graph) -> Graph:
+    """The definition with the nodes behind its operands."""
+    if not behind:
         return definition
-    inside = {n.name for n in maps}
-    roots = dict.fromkeys(v for n in maps for v in n.reads() if v not in inside)
+    inside = {n.name for n in behind}
+    roots = dict.fromkeys(v for n in behind for v in n.reads() if v not in inside)
     name_by_value = {v: f"of_{v}" for v in (*inside, *roots)}
-    inputs = tuple(i for i in definition.inputs if i.name != "mask") + tuple(Input(f"of_{v}", graph.type_of(v)) for v in roots)
-    nodes = (*(with_names(n, name_by_value) for n in maps), *(with_names(n, {"mask": f"of_{mask}"}) for n in definition.nodes))
+    computed = {name: f"of_{v}" for name, v in _operands(attention).items() if v in inside}
+    inputs = tuple(i for i in definition.inputs if i.name not in computed) + tuple(Input(f"of_{v}", graph.type_of(v)) for v in roots)
+    nodes = (*(with_names(n, name_by_value) for n in behind), *(with_names(n, computed) for n in definition.nodes))
     return replace(definition, inputs=inputs, nodes=nodes)
 
 
@@ -211,7 +249,7 @@ def _placed(choice: AttentionChoice, graph: Graph, names: set[str]) -> list[Node
     """The definition's nodes in place of a call: with its operands, names that are free, and the call's name for the result."""
     node, attention, definition = choice.node, choice.call, choice.definition
     assert definition is not None
-    name_by_value = dict(_operands(attention)) | {f"of_{v}": v for n in maps_behind(attention.mask, graph) for v in n.reads()}
+    name_by_value = dict(_operands(attention)) | {f"of_{v}": v for n in nodes_behind(attention, node, graph) for v in n.reads()}
     for n in definition.nodes:
         name_by_value[n.name] = node.name if n.name == definition.results[0] else free_name(f"{node.name}_{n.name}", names)
     return [replace(with_names(n, name_by_value), span=node.span) for n in definition.nodes]
