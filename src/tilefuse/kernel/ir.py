@@ -156,19 +156,11 @@ class FromMemory:
 
 
 def _index_names(e: KExpr) -> frozenset[str]:
-    own, inner = Affine().axes(), tuple[KExpr, ...]()
-    match e:
-        case Index(affine):
-            own = affine.axes()
-        case Load(index=index, dynamic=dynamic):
-            own, inner = index.axes(), tuple(d for d, _ in dynamic)
-        case InRange(index=index, place=place):
-            own, inner = place.axes(), (index,)
-        case Guard(facts, then, otherwise):
-            own, inner = frozenset[str]().union(*(b.index.axes() for b in facts)), (then, otherwise)
-        case Call(_, args):
-            inner = args
-    return own.union(*map(_index_names, inner))
+    places = [e.affine] if isinstance(e, Index) else [e.index] if isinstance(e, Load) else [e.place] if isinstance(e, InRange) else []
+    inner = e.args if isinstance(e, Call) else (e.index,) if isinstance(e, InRange) else tuple(d for d, _ in getattr(e, "dynamic", ()))
+    if isinstance(e, Guard):
+        places, inner = [b.index for b in e.bounds], (e.then, e.otherwise)
+    return frozenset[str]().union(*(p.axes() for p in places), *map(_index_names, inner))
 
 
 @dataclass(frozen=True, slots=True)

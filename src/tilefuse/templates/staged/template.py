@@ -20,6 +20,7 @@ from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.explained import LevelTile, SharedPlace, Staging
+from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.notation import Template, print_template
 from tilefuse.templates.own_launch import OwnLaunchTemplate
@@ -128,7 +129,7 @@ class StagedTemplate(KernelTemplate[C], Generic[C, P]):
         return TileProgram(
             name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(self.text(plan, tree, launch)),
             layouts={v: layouts[v] for v in graph.type_by_name if v in layouts}, parameters=tuple(sorted((*numbers, *self.facts(plan)))),
-            levels=edge_levels(graph, tree), launch=launch, bytes_read=sum(v.type.num_bytes for v in graph.inputs),
+            levels=edge_levels(graph, tree), launch=launch, bytes_read=boundary_work(graph).read_bytes,
             bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results), flops=plan.flops, internal=plan)
 
     def plan_of(self, program: TileProgram) -> P:

@@ -17,7 +17,7 @@ from tilefuse.templates.staged.walked.caps import with_short_caps
 from tilefuse.templates.staged.walked.leads import digit_sizes, with_digits
 from tilefuse.templates.staged.walked.limit import Limit, with_limit
 from tilefuse.templates.staged.walked.operand import WalkOperand
-from tilefuse.templates.staged.walked.pages import PAGE, with_pages
+from tilefuse.templates.staged.walked.paged.pages import PAGE, with_pages
 
 
 @dataclass(frozen=True)

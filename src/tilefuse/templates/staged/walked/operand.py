@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilefuse.ir.affine import Affine
 from tilefuse.templates.staged.pipelined.operand import Operand
-from tilefuse.templates.staged.walked.pages import Pages
+from tilefuse.templates.staged.walked.paged.pages import Pages
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.pipelined.plan import OperandMap, OperandTile, map_of_tile, why_no_map_of
 from tilefuse.templates.staged.walked.form import WalkForm
 from tilefuse.templates.staged.walked.operand import WalkOperand
-from tilefuse.templates.staged.walked.pages import map_of_pages
+from tilefuse.templates.staged.walked.paged.pages import map_of_pages
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.split.groups import map_of_heads
 from tilefuse.templates.staged.walked.split.parts import PartSums

@@ -17,7 +17,7 @@ from tilefuse.templates.staged.pipelined.plan import OperandMap, OperandTile
 from tilefuse.templates.staged.walked.conditions import Edge
 from tilefuse.templates.staged.walked.leads import digit_places
 from tilefuse.templates.staged.walked.operand import WalkOperand
-from tilefuse.templates.staged.walked.page_copies import copy_pages
+from tilefuse.templates.staged.walked.paged.copies import copy_pages
 from tilefuse.templates.staged.walked.stage import StagedResult, lead_places
 from tilefuse.templates.staged.walked.tiled import TiledWalk
 

@@ -12,6 +12,7 @@ from tilefuse.templates.staged.online.products import LEAD, ROW
 from tilefuse.templates.staged.online.tree import WALKED_AXIS, ends, spread_of, turn_stages
 from tilefuse.templates.staged.pipelined.plan import OperandTile
 from tilefuse.templates.staged.pipelined.tree import TENSOR_COPIES, TENSOR_CORES, in_turns
+from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.stage import StagedResult
 from tilefuse.templates.staged.walked.tiled import TiledWalk
@@ -19,8 +20,14 @@ from tilefuse.templates.staged.walked.tiled import TiledWalk
 
 def walk_tree(plan: WalkPlan) -> StageTree:
     """The tree of a walk between two products."""
-    brought = tuple(ring_copy(plan, t, "threads" if plan.is_loaded(t) else TENSOR_COPIES) for t in (plan.keys, plan.values, *plan.biases))
+    brought = tuple(ring_copy(plan, t, _copied_by(plan, t, of)) for t, of in zip(plan.tiles[1:], plan.brought[1:], strict=True))
     return tiled_tree(plan, plan.work, plan.staged, (ring_copy(plan, plan.left),), brought, plan.form.online.weighted[0].width)
+
+
+def _copied_by(plan: WalkPlan, tile: OperandTile, of: WalkOperand) -> str:
+    if of.pages is not None:
+        return f"{TENSOR_COPIES} of {of.pages.rows_of_copy(plan.choice.columns)} rows of a page of {of.pages.size}"
+    return "threads" if plan.is_loaded(tile) else TENSOR_COPIES
 
 
 def tiled_tree(plan: TiledWalk, work: Work, staged: Sequence[StagedResult], own: Body, brought: tuple[TreeStage, ...],

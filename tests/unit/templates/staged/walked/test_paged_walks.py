@@ -27,7 +27,7 @@ from tilefuse.templates.notation import parse_template
 from tilefuse.templates.staged.walked.choose import candidates
 from tilefuse.templates.staged.walked.compose import compose_walk
 from tilefuse.templates.staged.walked.form import WalkForm, walk_form
-from tilefuse.templates.staged.walked.pages import PAGE
+from tilefuse.templates.staged.walked.paged.pages import PAGE
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.split.groups import heads_that_share
 from tilefuse.templates.staged.walked.template import pipelined_walk_of, walk_by_hand

@@ -11,7 +11,7 @@ from tilefuse.ir.dtype import I64
 from tilefuse.ir.scalar import Bound, Guard, Lookup, const, substitute_axes
 from tilefuse.kernel.ir import FromMemory, KExpr, Let
 from tilefuse.templates.staged.online.state import OnlineState
-from tilefuse.templates.staged.walked.pages import PAGE, Pages
+from tilefuse.templates.staged.walked.paged.pages import PAGE, Pages
 
 
 def copy_pages(w: OnlineState, pages: Pages, columns: int, place: Mapping[str, Affine],
