@@ -69,23 +69,23 @@ def predicted(layer: Layer) -> dict[str, Any]:
             "rhythm": {name: parameters[name] for name in shown}}
 
 
-def variants(layer: Layer, count: int) -> list[tuple[dict[str, Any], KernelCode]]:
-    """The chain's kernel with other rhythms, compiled for the cache: its parameters, and its code."""
+Variant = tuple[dict[str, Any], KernelCode]
+
+
+def variant(layer: Layer, number: int) -> Variant | None:
+    """The chain's kernel with another rhythm, compiled for the cache: its parameters, and its code. None where there is none of that number."""
     generated = generate(layer.graph(), device=H200, **facts(layer, GROUPS))
     place = next((n for n, k in enumerate(generated.plan.kernels) if isinstance(k.program.choice, GroupedChain)), None)
     if place is None:
-        return []
+        return None
     program = generated.plan.kernels[place].program
     others = [p for c in neighbours(program, H200)[1:] if not isinstance(p := program_with(program, c, H200), Rejected)]
-    step = max(len(others) // max(count, 1), 1)
-    made = []
-    for other in others[::step][:count]:
-        kernel = compose(other, H200)
-        code = replace(generated.kernels[place], source=print_cuda(kernel, H200), launch=kernel.launch,
-                       parameters=pointer_parameters(kernel))
-        compile_cuda(code)
-        made.append((dict(other.parameters), code))
-    return made
+    if number >= len(others):
+        return None
+    kernel = compose(others[number], H200)
+    code = replace(generated.kernels[place], source=print_cuda(kernel, H200), launch=kernel.launch, parameters=pointer_parameters(kernel))
+    compile_cuda(code)
+    return dict(others[number].parameters), code
 
 
 def with_code(generated: Generated, code: KernelCode) -> Program:
@@ -94,7 +94,7 @@ def with_code(generated: Generated, code: KernelCode) -> Program:
     return Program(replace(generated.spec, kernels=kernels), generated.constants, "cuda", copies_constants=True)
 
 
-def measured(layer: Layer, device: torch.device, budget_s: float, codes: Sequence[tuple[dict[str, Any], KernelCode]]) -> dict[str, Any]:
+def measured(layer: Layer, device: torch.device, budget_s: float, codes: Sequence[Variant]) -> dict[str, Any]:
     """Times and errors of one layer. Units: microseconds."""
     row = predicted(layer)
     weight = torch.from_numpy(layer.weight()).to(device)
@@ -166,14 +166,13 @@ def main() -> None:
     rows = []
     with ProcessPoolExecutor(max(arguments.processes, 1), mp_context=multiprocessing.get_context("spawn")) as pool:
         ready = [[pool.submit(prepare, layer, how) for how in (FOUR, GROUPS)] for layer in layers]
-        codes: list[Future[Any] | None] = [pool.submit(variants, layer, arguments.variants) if arguments.variants else None
-                                           for layer in layers]
-        for layer, futures, more in zip(layers, ready, codes, strict=True):
+        codes: list[list[Future[Any]]] = [[pool.submit(variant, layer, n) for n in range(arguments.variants)] for layer in layers]
+        for layer, futures, others in zip(layers, ready, codes, strict=True):
             try:
                 for future in futures:
                     future.result()
                 started = time.perf_counter()
-                row = measured(layer, device, arguments.budget, more.result() if more else ())
+                row = measured(layer, device, arguments.budget, [code for o in others if (code := o.result()) is not None])
             except Exception as failure:  # the other layers are still measured
                 show({"layer": layer.name, "failed": f"{type(failure).__name__}: {failure}"[:600]})
                 continue

@@ -68,7 +68,7 @@ from tilefuse.kernel.visit import index_names, may_alias_itself, parts, written_
 from tilefuse.kernel.writer import Writer, comment_text, identifier
 from tilefuse.printers import support
 from tilefuse.printers.cuda_pipeline import CudaPipeline, check_device
-from tilefuse.printers.cuda_tasks import await_text, publish_text, task_loop, task_operands
+from tilefuse.printers.cuda_tasks import await_text, awaits_text, publish_text, task_loop, task_operands
 from tilefuse.printers.rounded_pairs import rounded_pair
 from tilefuse.printers.tensor_copies import cuda_copy, cuda_parameter, cuda_store, cuda_store_wait
 from tilefuse.target.device import DeviceSpec
@@ -241,6 +241,13 @@ class _CudaPrinter:
             waiting = list(reversed(body))
             while waiting:
                 s = waiting.pop()
+                if isinstance(s, Await) and waiting and isinstance(waiting[-1], Await):
+                    waits = [s]
+                    while waiting and isinstance(waiting[-1], Await):
+                        waits.append(waiting.pop())  # type: ignore[arg-type]
+                    for line in awaits_text(self, waits):
+                        self.out.line(line)
+                    continue
                 pair = rounded_pair(s, waiting[-1], self.expressions.text, self.scope.operand) if waiting else ""
                 if pair:
                     self.out.line(pair)

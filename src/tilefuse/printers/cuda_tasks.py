@@ -8,6 +8,7 @@ higher than its present one, and the lowest task that is not done is either some
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from tilefuse.kernel.expression import ExpressionPrinter, IndexScope
@@ -16,6 +17,7 @@ from tilefuse.kernel.tasks.order import COUNTER_WORDS, OWN_COUNTERS, RECORD_FIEL
 from tilefuse.kernel.tasks.statements import Await, Publish
 from tilefuse.kernel.tasks.tables import find_task, member_numbers, operand_number, task_tables
 from tilefuse.kernel.writer import Writer, comment_text, identifier
+from tilefuse.target.capabilities import WARP
 
 
 class TaskStatements(Protocol):
@@ -110,6 +112,17 @@ def await_text(p: TaskStatements, s: Await) -> str:
         return f"tf_await<tf_counter_words>({place}, {text(s.count)}, {text(s.value)});"
     return (f"tf_await_watched<tf_counter_words>({place}, {text(s.count)}, {text(s.value)}, (int)({text(s.index)}) - {OWN_COUNTERS}, "
             f"{order.limit_ms}, tf_body_names[tf_body], tf_number);")
+
+
+def awaits_text(p: TaskStatements, waits: Sequence[Await]) -> list[str]:
+    """Waits that follow each other: warps poll them side by side, and the block meets once. Watched ones one after another."""
+    warps = p.kernel.launch.num_threads // WARP
+    if _order(p.kernel).limit_ms or len(waits) > warps:
+        return [await_text(p, s) for s in waits]
+    text = p.scope.text
+    polls = [f"tf_poll<tf_counter_words>(tf_counters + tf_counter_words * {p.scope.operand(s.index)}, {text(s.count)}, {text(s.value)}, "
+             f"{n});" for n, s in enumerate(waits)]
+    return [*polls, "__syncthreads();"]
 
 
 def publish_text(p: TaskStatements, s: Publish) -> str:

@@ -50,6 +50,14 @@ template <int WORDS> TF_INLINE void tf_await(const unsigned int* counters, int c
   __syncthreads();
 }
 
+//@ tf_poll
+// One warp polls `count` counters until each has reached a value; a barrier behind it hands on to the block what it has acquired.
+template <int WORDS> TF_INLINE void tf_poll(const unsigned int* counters, int count, unsigned int value, int warp) {
+  if ((int)threadIdx.x >> 5 != warp) return;
+  for (int n = threadIdx.x & 31; n < count; n += 32)
+    while (tf_acquired(counters + WORDS * n) < value) {}
+}
+
 //@ tf_now_ns
 TF_INLINE unsigned long long tf_now_ns() {
   unsigned long long ns;

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import UserError
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+from tilefuse.target.memory import RESERVED_SHARED_BYTES
 from tilefuse.templates.explained import NO_STAGES, LevelTile, Staging, largest_result, numbered
 from tilefuse.templates.notation import Template
 from tilefuse.templates.own_launch import OwnLaunchTemplate
@@ -53,10 +55,19 @@ class GroupedChainTemplate(OwnLaunchTemplate[GroupedChain]):
         return self.choice_of(program).alone
 
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[GroupedChain, ...]:
-        """Other distances, groups together, slots of rings, and blocks a task."""
+        """One parameter changed: distances, groups together, slots of rings, blocks a task, blocks a multiprocessor."""
         choice = self.choice_of(program)
-        near = dict.fromkeys((r, each) for r in _near(choice.rhythm, choice.groups) for each in _near_each(choice))
-        return tuple(replace(choice, rhythm=r, each=each) for r, each in near if (r, each) != (choice.rhythm, choice.each))
+        near = (*(replace(choice, rhythm=r) for r in _near(choice.rhythm, choice.groups)), *_near_each(choice),
+                *self._one_more_block(program, device))
+        return tuple(c for n, c in enumerate(near) if _varied(c) not in {_varied(choice), *map(_varied, near[:n])})
+
+    def _one_more_block(self, program: TileProgram, device: DeviceSpec) -> Iterator[GroupedChain]:
+        """One block more on each multiprocessor, which bounds the registers, where shared memory has room for it."""
+        choice = self.choice_of(program)
+        together = choice.workers // device.num_multiprocessors + 1
+        room = device.shared_bytes_per_multiprocessor // (self.resources(program, device).shared_bytes + RESERVED_SHARED_BYTES)
+        if together <= min(room, device.max_threads_per_multiprocessor // choice.threads):
+            yield replace(choice, resident=together, workers=together * device.num_multiprocessors)
 
     def program_with(self, program: TileProgram, choice: GroupedChain, device: DeviceSpec) -> TileProgram | Rejected:
         """The program with another rhythm."""
@@ -97,21 +108,33 @@ def _least_slots(choice: GroupedChain) -> tuple[int, int]:
     return min(ahead + r.together, choice.groups), min((between + 1) * r.together, choice.groups)
 
 
+def _varied(choice: GroupedChain) -> tuple[Rhythm, tuple[int, ...], int]:
+    """The parameters that neighbours vary."""
+    return choice.rhythm, choice.each, choice.resident
+
+
 def _near(rhythm: Rhythm, groups: int) -> Iterator[Rhythm]:
-    """Rhythms with half and twice the distances, with others together, and with the least, half again and twice the slots."""
-    for together in (1, 2, 4):
-        for ahead in sorted({max(rhythm.ahead // 2, together), rhythm.ahead, rhythm.ahead * 2}):
-            for between in sorted({max(rhythm.between // 2, 1), rhythm.between, rhythm.between * 2}):
-                least = ahead + together, (between + 1) * together
-                for half in (0, 1, 2):
-                    slots = min(least[0] + half * ahead // 2, groups), min(least[1] + half * between * together // 2, groups)
-                    yield Rhythm(rhythm.length, together, ahead, between, slots)
+    """Rhythms with other groups together, half and twice each distance, and the least slots and half as many again."""
+    for together in SEARCH.tasks.groups_together:
+        yield _with_rings(replace(rhythm, together=together, ahead=max(rhythm.ahead, together)), groups)
+    for ahead in (max(rhythm.ahead // 2, rhythm.together), rhythm.ahead * 2):
+        yield _with_rings(replace(rhythm, ahead=ahead), groups)
+    for between in (max(rhythm.between // 2, 1), rhythm.between * 2):
+        yield _with_rings(replace(rhythm, between=between), groups)
+    for quarters in (0, 2, 8):
+        yield _with_rings(rhythm, groups, quarters)
 
 
-def _near_each(choice: GroupedChain) -> Iterator[tuple[int, ...]]:
-    """Blocks a task: as they are, and half and twice as many of producers and users."""
-    yield choice.each
-    for factor in (1, 4):
-        each = tuple(e if n == 1 else max(e * factor // 2, 1) for n, e in enumerate(choice.each))
-        if all(count % e == 0 for count, e in zip(choice.blocks, each, strict=True)):
-            yield each
+def _with_rings(rhythm: Rhythm, groups: int, quarters: int = 4) -> Rhythm:
+    """The rhythm with rings of the groups under way, and as many quarters of the distances more."""
+    ahead, between = rhythm.ahead, rhythm.between * rhythm.together
+    slots = (ahead + rhythm.together + quarters * ahead // 4, between + rhythm.together + quarters * between // 4)
+    return replace(rhythm, slots=(min(slots[0], groups), min(slots[1], groups)))
+
+
+def _near_each(choice: GroupedChain) -> Iterator[GroupedChain]:
+    """Half and twice as many blocks a task of producers, of products, and of users."""
+    for body in range(3):
+        for count in (choice.each[body] // 2, choice.each[body] * 2):
+            if count and choice.blocks[body] % count == 0:
+                yield replace(choice, each=(*choice.each[:body], count, *choice.each[body + 1:]))
