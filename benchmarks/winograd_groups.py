@@ -73,7 +73,7 @@ Variant = tuple[dict[str, Any], KernelCode]
 
 
 def variant(layer: Layer, number: int) -> Variant | None:
-    """The chain's kernel with another rhythm, compiled for the cache: its parameters, and its code. None where there is none of that number."""
+    """The chain's kernel with another rhythm, compiled for the cache: its parameters and its code. None: there is no such number."""
     generated = generate(layer.graph(), device=H200, **facts(layer, GROUPS))
     place = next((n for n, k in enumerate(generated.plan.kernels) if isinstance(k.program.choice, GroupedChain)), None)
     if place is None:
