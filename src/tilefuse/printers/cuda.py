@@ -243,8 +243,9 @@ class _CudaPrinter:
                 s = waiting.pop()
                 if isinstance(s, Await) and waiting and isinstance(waiting[-1], Await):
                     waits = [s]
-                    while waiting and isinstance(waiting[-1], Await):
-                        waits.append(waiting.pop())  # type: ignore[arg-type]
+                    while waiting and isinstance(following := waiting[-1], Await):
+                        waits.append(following)
+                        waiting.pop()
                     for line in awaits_text(self, waits):
                         self.out.line(line)
                     continue
