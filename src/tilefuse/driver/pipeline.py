@@ -69,8 +69,8 @@ def _set(item: Pass, options: Options) -> Pass:
         case attention.ExpandAttention():
             return replace(item, gradients=options.attention_gradients)
         case TransformConvolutions():
-            return replace(item, winograd=options.winograd, products=stated_precision(options.float32_products).products,
-                           channels_last=options.channels_last)
+            return replace(item, winograd=options.winograd, groups=options.tile_groups,
+                           products=stated_precision(options.float32_products).products, channels_last=options.channels_last)
         case PackConvolutionWeights() | MultiplyWindows() | PlanLayouts():
             return replace(item, channels_last=options.channels_last)
     return item

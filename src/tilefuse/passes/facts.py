@@ -61,6 +61,13 @@ class Prices(Protocol):
         """Predicted time of a kernel that plans may take for a product and the maps behind it, and for nothing else; None where there is
         none. Units: microseconds. layouts: strides of the values that nodes read."""
 
+    def chain_us(self, graph: Graph, parts: tuple[tuple[str, ...], str, tuple[str, ...]], layouts: Layouts, eager_rounding: bool
+                 ) -> float | None:
+        """Predicted time of a producer, a product and a user as tasks of one kernel in groups of tiles; None where there is no such kernel.
+
+        parts: the nodes of each, of which the last is written. layouts, eager_rounding: as of `kernel_us`. Units: microseconds.
+        """
+
     def plan_us(self, graph: Graph, layouts: Layouts, options: Options, greedy: bool = True) -> float:
         """Predicted time of a plan of a graph, library calls included. Units: microseconds.
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import ClassVar
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -43,6 +44,7 @@ class TransformConvolutions(ChoosingPass):
     winograd        "off", "auto" (where that is predicted faster than the library's call), "f32" (the same for f32 on a GPU without tf32),
                     or "always" (wherever it is allowed)
     products        precision of products of f32: "default" (high and low parts), "f32" (multiply-adds) or "tf32" (not used for F(4x4))
+    groups          whether plans may take tiles, products and results as tasks of one kernel ("off", "priced", "always")
     channels_last   layouts around convolutions, as of `PackConvolutionWeights`: it decides whether channels or tiles are neighbours
     Exact: no. With u = 2^-24 (2^-11 for tf32 and f16, 2^-8 for bf16), a result is off by at most (C + r) u times
         |A^T| (sum_c |G| |g| |G^T| * |B^T| |d| |B|) |A|, C the channels and r = `roundings(filtering)`.
@@ -55,6 +57,7 @@ class TransformConvolutions(ChoosingPass):
     asks_prices: ClassVar[bool] = True
     winograd: str = "off"
     products: str = "default"
+    groups: str = "off"
     channels_last: str = "auto"
 
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
@@ -66,7 +69,7 @@ class TransformConvolutions(ChoosingPass):
         turned = allows_channels_last(graph, device, self.channels_last, ctx.caller.given(graph), ctx.caller.wanted(graph),
                                       ctx.caller.free_values(graph))
         question = _Question(graph, ctx.prices, ImageMemory(graph, ctx.caller, turned), constants_at_hand(graph, ctx),
-                             self.products, self.winograd == "always", ctx.eager_rounding)
+                             self.products, self.winograd == "always", ctx.eager_rounding, self.groups != "off")
         choices = [question.choice(node) for node in convolutions]
         self.keep(choices, ctx)
         taken = [c for c in choices if c.is_taken]
@@ -82,18 +85,23 @@ class TransformConvolutions(ChoosingPass):
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """One way to compute a convolution. us: of the filters, the tiles, the products, and the results. Units: predicted microseconds."""
+    """One way to compute a convolution. Units: predicted microseconds.
+
+    us: of the filters, the tiles, the products, and the results. grouped_us: of the last three as one kernel, where plans may have it.
+    """
 
     filtering: MinimalFiltering
     windows: Windows
     precision: str
     channels_inner: bool
     us: tuple[float, float, float, float]
+    grouped_us: float | None = None
 
     @property
     def total_us(self) -> float:
-        """All steps one after another. Units: microseconds."""
-        return sum(self.us)
+        """All steps one after another, or the filters and one kernel for the others. Units: microseconds."""
+        filters, *others = self.us
+        return filters + min(sum(others), inf if self.grouped_us is None else self.grouped_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +125,11 @@ class TransformChoice:
             return f"%{self.node.name}: a convolution by the library; {self.why}"
         t = self.transform
         steps = " + ".join(f"{us:.1f}" for us in t.us)
+        grouped = "" if t.grouped_us is None else f"; the last three in groups of one kernel: {t.grouped_us:.1f}"
         taken = f"planned as {t.filtering.name}" if self.is_taken else "a convolution by the library"
         reason = " (asked for)" if self.is_taken and self.is_asked_for else ""
         return (f"%{self.node.name}: {taken}{reason}; predicted {t.total_us:.1f} us by {t.filtering.name} with {_arithmetic(t, self.node)} "
-                f"products (filters, tiles, products, results: {steps}), {self.call_us:.1f} us as a call")
+                f"products (filters, tiles, products, results: {steps}{grouped}), {self.call_us:.1f} us as a call")
 
 
 def _arithmetic(transform: Transform, node: Node) -> str:
@@ -182,6 +191,7 @@ class _Question:
     products: str
     always: bool
     eager_rounding: bool
+    in_groups: bool
 
     def choice(self, node: Node) -> TransformChoice:
         """The cheapest allowed algorithm beside the library's call."""
@@ -202,18 +212,29 @@ class _Question:
             parts = TransformBuilder(self.graph).of(node, windows, filtering, precision, channels_inner)
             filters_us = 0.0 if node.operands[1] in self.at_hand else self._kernel_us(parts.filters)
             us = filters_us, self._kernel_us(parts.tiles), self._product_us(parts), self._kernel_us(parts.outputs[:2], parts.product)
-            yield Transform(filtering, windows, precision, channels_inner, us)
+            yield Transform(filtering, windows, precision, channels_inner, us, self._grouped_us(parts) if self.in_groups else None)
 
     def _kernel_us(self, nodes: Sequence[Node], *operands: Node) -> float:
         """Predicted time of one kernel for the nodes, of values of the graph and of `operands`. Units: microseconds."""
+        alone, layouts = self._alone(nodes, operands)
+        return self.prices.kernel_us(alone, tuple(n.name for n in nodes), False, 0, layouts)
+
+    def _grouped_us(self, parts: TransformedNodes) -> float | None:
+        """Predicted time of tiles, products and results as tasks of one kernel; None where there is none. Units: microseconds."""
+        user = parts.outputs[:2]
+        alone, layouts = self._alone((*parts.tiles, parts.product, *user), parts.filters)
+        names = tuple(n.name for n in parts.tiles), parts.product.name, tuple(n.name for n in user)
+        return self.prices.chain_us(alone, names, layouts, self.eager_rounding)
+
+    def _alone(self, nodes: Sequence[Node], operands: Sequence[Node]) -> tuple[Graph, dict[str, tuple[int, ...]]]:
+        """The nodes as a graph of their own, which reads values of the graph and `operands`; strides of images that lie channels last."""
         inside = {n.name for n in nodes}
         types = {n.name: n.type for n in operands}
         inputs = tuple(Input(v, types.get(v) or self.graph.type_of(v)) for v in dict.fromkeys(v for n in nodes for v in n.reads())
                        if v not in inside)
-        alone = Graph("transform", inputs, tuple(nodes), (nodes[-1].name,))
         channels_last = {v.name: channels_last_strides(v.type.shape) for v in inputs
                          if len(v.type.shape) == 4 and v.name in self.graph.type_by_name and self.memory.is_channels_last(v.name)}
-        return self.prices.kernel_us(alone, tuple(n.name for n in nodes), False, 0, channels_last)
+        return Graph("transform", inputs, tuple(nodes), (nodes[-1].name,)), channels_last
 
     def _product_us(self, parts: TransformedNodes) -> float:
         """Predicted time of the products, by the library or by a kernel. Units: microseconds."""

@@ -16,6 +16,7 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.library.attention_gradient_call import AttentionGradientCall
 from tilefuse.passes.facts import NO_LAYOUTS
+from tilefuse.plan.pattern import Pattern
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.price.attention import attention_gradient_work, attention_work
 from tilefuse.plan.price.convolutions import convolution_works
@@ -28,6 +29,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.own_launch import OwnLaunchTemplate
 from tilefuse.templates.pattern import pattern_graph, schedule_pattern
 from tilefuse.templates.registry import kernel_template, kernel_templates
+from tilefuse.templates.tasks.chains.build import Patterns, build_chain
 
 
 def _no_store(_options: Options) -> AbstractContextManager[Store | None]:
@@ -130,6 +132,22 @@ class Predictions:
             return None
         share = 1.0 if behind else kernel_template(program.choice).own_kernel_share(self.device)
         return AnalyticCost(self.device).cost(program).us / share
+
+    def chain_us(self, graph: Graph, parts: tuple[tuple[str, ...], str, tuple[str, ...]], layouts: Layouts, eager_rounding: bool
+                 ) -> float | None:
+        """Predicted time of a producer, a product and a user as tasks of one kernel in groups of tiles; None where there is no such kernel.
+
+        Units: microseconds. Source: `AnalyticCost`.
+        """
+        producer, product, user = parts
+        nodes = (*producer, product, *user)
+        key = structure_of(pattern_graph(graph, nodes), layouts), eager_rounding, "chain"
+        if key not in self.program_by_structure:
+            whole, *own = (Pattern(p, (p[-1],)).graph(graph) for p in (nodes, producer, (product,), user))
+            patterns = Patterns(whole, own[0], own[1], own[2], (producer[-1], product), layouts, eager_rounding)
+            self.program_by_structure[key] = build_chain(patterns, self.device)
+        program = self.program_by_structure[key]
+        return None if isinstance(program, Rejected) else AnalyticCost(self.device).cost(program).us
 
     def held_products(self, graph: Graph, products: Collection[str]) -> set[str]:
         """Products that one generated kernel computes together faster than the library computes each, such as the two of an attention.

@@ -1,7 +1,8 @@
 """Convolutions over transformed tiles: what they compute, how exactly, which ones, and when."""
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -21,8 +22,10 @@ from tilefuse.ir.verify import check
 from tilefuse.passes.device.minimal_filtering import Matrix, MinimalFiltering, minimal_filtering
 from tilefuse.passes.device.transformed_convolutions import TransformConvolutions, allowed_algorithms
 from tilefuse.passes.device.transformed_tiles import TransformBuilder, Windows, magnitudes, roundings, windows_of
+from tilefuse.passes.facts import CallerLayouts
 from tilefuse.passes.manager import Pipeline
 from tilefuse.plan.pattern import Plan
+from tilefuse.plan.price.predictions import Predictions
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 from tilefuse.templates.pattern import schedule_pattern
@@ -185,6 +188,35 @@ def test_auto_takes_what_is_predicted_faster(channels: int, is_taken: bool) -> N
     graph = convolution(F32, (56, 56), batch=64, channels=channels, features=64, exact=True)
     assert (rewritten(TransformConvolutions("auto"), graph, H200) is not graph) == is_taken
     assert rewritten(TransformConvolutions("always"), graph, H200) is not graph
+
+
+@dataclass(frozen=True)
+class CallsOf(Predictions):
+    """Predictions of a library whose convolutions take so long. Units: microseconds."""
+
+    us: float = 0.0
+
+    def convolution_us(self, nodes: Sequence[Node], graph: Graph) -> float:
+        return self.us
+
+
+def test_groups_of_one_kernel_are_a_price_beside_the_steps() -> None:
+    """A call faster than four kernels and slower than the filters and one kernel in groups is replaced where plans may have that kernel."""
+    graph = convolution(F32, (56, 56), batch=64, channels=64, features=64, exact=True)
+    graph = replace(graph, inputs=tuple(replace(i, constant=i.name == "w") for i in graph.inputs))
+    layouts = {"x": channels_last_strides((64, 64, 56, 56))}
+
+    def taken(groups: str, call_us: float) -> tuple[bool, str]:
+        context = context_of(H200, Options(), constants={"w": np.zeros((64, 64, 3, 3), np.float32)})
+        context.caller, context.prices = CallerLayouts.of(graph, layouts, {graph.results[0]: layouts["x"]}), CallsOf(H200, us=call_us)
+        made = Pipeline((TransformConvolutions("auto", groups=groups, channels_last="always"),)).run(graph, context)
+        return made is not graph, str(context.attributes)
+
+    four_us, grouped_us = 156.0, 130.0
+    assert taken("off", 1.05 * four_us)[0] and not taken("off", (four_us + grouped_us) / 2)[0]
+    is_taken, text = taken("priced", (four_us + grouped_us) / 2)
+    assert is_taken and "the last three in groups of one kernel: 130.0" in text
+    assert not taken("priced", 0.95 * grouped_us)[0]
 
 
 def test_convolutions_of_one_image_share_its_tiles() -> None:
