@@ -1,4 +1,4 @@
-"""Random variants of attention: functions of scores, masks, groups of heads, widths, lengths and pages, and tiles for them."""
+"""Random variants of attention: functions of scores, masks, groups of heads, widths, lengths, pages and dropouts, and tiles for them."""
 from __future__ import annotations
 
 from dataclasses import replace
@@ -26,7 +26,8 @@ def random_variant(random: Random) -> Variant:
         safe=random.random() < 0.5, logs=random.choice(("", "", "written", "operator")))
     # Copies bring groups of 8 rows of a page.
     page = random.choice((0, 8, 16, 24, 40, 64))
-    return replace(of, page=page, keys=-(-of.keys // 8) * 8) if page else of
+    of = replace(of, page=page, keys=-(-of.keys // 8) * 8) if page else of
+    return replace(of, drop=random.choice((0.0, 0.0, 0.1, 0.5)))
 
 
 def random_tiles(random: Random, of: Variant, num_biases: int) -> PipelinedWalk:

@@ -85,6 +85,9 @@ class Turn:
     def inputs_known(self, i: Affine, j: Affine) -> None:
         """Makes known the other values that the score at a thread's row i and column j depends on, where they are at hand."""
 
+    def draws_known(self, i: Affine, j: Affine) -> None:
+        """Makes known outcomes of random numbers at a thread's row i and column j, where these were drawn before."""
+
     def _scores_known(self, place: Affine) -> None:
         w = self.w
         for s, reg in zip(w.form.scores, self.sums, strict=True):
@@ -234,6 +237,7 @@ class Turn:
                     w.remember(t.body, element)
             for shift, reg in shifts.items():
                 w.remember(shift, Reg(reg.name, reg.dtype, i))
+            self.draws_known(i, j)
             for s in form.sums:
                 self._when(facts, s, place if biased else None, partial(self._add, Reg(w.carried[s.value].name, s.dtype, i)), None)
             for n, weighted in enumerate(form.weighted):

@@ -35,6 +35,7 @@ from tilefuse.templates.staged.online.fragments import clear, fragment, place_of
 from tilefuse.templates.staged.online.lazy import LazyTop, is_lazy
 from tilefuse.templates.staged.online.products import OnlineForm
 from tilefuse.templates.staged.walked.bias import LOADING_THREADS
+from tilefuse.templates.staged.walked.draws import DrawnBits, drawn_bits
 from tilefuse.templates.staged.walked.limit import without_mask
 from tilefuse.templates.staged.walked.loaded import load_bias
 from tilefuse.templates.staged.walked.once import keep_lead_values
@@ -126,8 +127,9 @@ class _Tile:
         last = self.turns.last
         keys = w.produce(plan.form.keys, plan.keys, last * plan.choice.columns, number(0))
         biases = self._biases(last, online)
-        w.emit(*(() if left is None else (left,)), Consume(KEYS, keys, (self._score_product(keys), WarpgroupWait(0))))
-        self._reduce(last, online, biases)
+        drawn, drawing = self._draw(last)
+        w.emit(*(() if left is None else (left,)), Consume(KEYS, keys, (self._score_product(keys), *drawing, WarpgroupWait(0))))
+        self._reduce(last, online, biases, drawn)
         round_powers(w, self.scores, self.powers, self.here.size)
         self._turns_before_last()
         w.emit(*(() if left is None else (ReleaseSlots(LEFT),)), Comment(f"%{online.weighted[0].value}: the products of the first turn"))
@@ -168,13 +170,14 @@ class _Tile:
         biases = self._biases(turn, form)
         started = (self._score_product(keys), self._value_product(values))
         products = (InTurn(started),) if plan.choice.in_turn else started
-        w.emit(Consume(KEYS, keys, (Consume(VALUES, values, (*products, WarpgroupWait(1)), held_slots=1),)))
+        drawn, drawing = self._draw(turn)
+        w.emit(Consume(KEYS, keys, (Consume(VALUES, values, (*products, *drawing, WarpgroupWait(1)), held_slots=1),)))
         finished = (WarpgroupWait(0), ReleaseSlots(VALUES))
         waits = len(self.lazy) < len(form.tops)
         if waits:
             # Maxima that are not followed lazily rescale the products at once.
             w.emit(*finished)
-        lazy = self._reduce(turn, form, biases)
+        lazy = self._reduce(turn, form, biases, drawn)
         if not waits:
             w.emit(*finished)
         for top in lazy.values():
@@ -194,12 +197,20 @@ class _Tile:
                 slots[tile.key] = w.produce(bias.of, tile, w.first_row, first)
         return slots
 
-    def _reduce(self, turn: Affine, form: OnlineForm, biases: dict[str, str]) -> dict[str, DeferredTop]:
+    def _draw(self, turn: Affine) -> tuple[DrawnBits, tuple[Stmt, ...]]:
+        """The words of a turn's random numbers, declared, and the statements that draw them."""
+        w, draws = self.w, self.plan.draws
+        drawn = drawn_bits(w, self.here, draws)
+        with w.nested() as inner:
+            drawn.draw(turn * self.plan.choice.columns)
+        return drawn, tuple(inner.statements)
+
+    def _reduce(self, turn: Affine, form: OnlineForm, biases: dict[str, str], drawn: DrawnBits) -> dict[str, DeferredTop]:
         """Maxima, sums and powers of a turn; the maxima with factors that wait."""
         w = self.w
         lazy = {t.value: self._top(t.value).of(t) for t in form.tops if t.value in self.lazy}
         with w.taking(form):
-            PipelinedTurn(w, turn, number(0), self.here, [self.product], [], dict(lazy)).of_scores(self.scores, biases)
+            PipelinedTurn(w, turn, number(0), self.here, [self.product], [], dict(lazy)).of_scores(self.scores, biases, drawn)
         return lazy
 
     def _top(self, value: str) -> DeferredTop:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tilefuse.ir.scalar import Call, Expr, Guard
+from tilefuse.ir.scalar import Call, Const, Expr, Guard
 from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
 from tilefuse.templates.staged.online.total import Total
 from tilefuse.templates.staged.walked.conditions import Bounds, Conditions, Edge
@@ -98,9 +98,17 @@ def latest(edges: tuple[tuple[Edge, ...], ...], row: int, length: int) -> int:
 
 
 def vanishes(t: Total, form: OnlineForm) -> bool:
-    """Whether an element is a power of a maximum's element, so that it is 0 where that is -inf."""
+    """Whether an element is a power of a maximum's element, or 0 where a condition drops it, so that it is 0 where that is -inf."""
     tops = [top for top in form.tops if top.value == t.top]
-    return any(t.shift is not None and t.body == Call("exp", (Call("sub", (top.body, t.shift)),)) for top in tops)
+    return any(t.shift is not None and _kept(t.body) == Call("exp", (Call("sub", (top.body, t.shift)),)) for top in tops)
+
+
+def _kept(e: Expr) -> Expr:
+    """An element without the conditions that make it 0."""
+    match e:
+        case Call("select", (_, x, Const() as zero)) | Call("select", (_, Const() as zero, x)) if zero.value == 0:
+            return _kept(x)
+    return e
 
 
 def _replaced(e: Expr, by: Mapping[Expr, Expr]) -> Expr:

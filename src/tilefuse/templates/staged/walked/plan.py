@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from tilefuse.domain.work import Work
 from tilefuse.ir.layouts import Layouts
@@ -20,6 +21,7 @@ from tilefuse.templates.staged.chain.plan import ITEM_BYTES, slot_lines
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.pipelined.plan import OperandMap, OperandTile, map_of_tile, why_no_map_of
+from tilefuse.templates.staged.walked.draws import Draw, draws_of
 from tilefuse.templates.staged.walked.form import WalkForm
 from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.paged.pages import map_of_pages
@@ -90,6 +92,11 @@ class WalkPlan(TiledWalk):
     def brought(self) -> tuple[WalkOperand, ...]:
         """The operand of each tile."""
         return *self.form.operands, *(b.of for b in self.form.biases[:len(self.biases)])
+
+    @cached_property
+    def draws(self) -> tuple[Draw, ...]:
+        """Comparisons of random numbers that lanes draw for each other."""
+        return draws_of(self.form.online)
 
     @property
     def of(self) -> WalkForm:

@@ -20,6 +20,7 @@ from tilefuse.templates.staged.online.lazy import LazyTop
 from tilefuse.templates.staged.online.total import Total
 from tilefuse.templates.staged.online.turn import Turn
 from tilefuse.templates.staged.pipelined.plan import OperandTile
+from tilefuse.templates.staged.walked.draws import DrawnBits
 from tilefuse.templates.staged.walked.own_rows import Chunks, Known, with_known
 from tilefuse.templates.staged.walked.state import WalkState
 from tilefuse.templates.staged.walked.turn_range import lesser
@@ -62,9 +63,9 @@ class PipelinedTurn(Turn):
 
     w: WalkState
 
-    def of_scores(self, scores: Reg, slots: Mapping[str, str]) -> None:
-        """Maxima, sums and powers of this turn, the powers in the place of the scores."""
-        self.sums, self.slots = [scores], slots
+    def of_scores(self, scores: Reg, slots: Mapping[str, str], drawn: DrawnBits) -> None:
+        """Maxima, sums and powers of this turn, the powers in the place of the scores. drawn: its random numbers."""
+        self.sums, self.slots, self.drawn = [scores], slots, drawn
         self.pairs: dict[Read, Reg] = {}
         self.reduce()
 
@@ -140,6 +141,10 @@ class PipelinedTurn(Turn):
             at = w.simplified(axis(self.slots[tile.key]) * tile.elements + place)
             w.emit(VectorLoad(pair.name, number(i * here.vector), w.slots[tile.key].name, at, here.vector))
         return pair
+
+    def draws_known(self, i: Affine, j: Affine) -> None:
+        """As of `Turn`."""
+        self.drawn.know(i, j)
 
     def inputs_known(self, i: Affine, j: Affine) -> None:
         """Makes the biases of a score known."""

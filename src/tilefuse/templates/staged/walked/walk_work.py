@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
 from tilefuse.ir.dtype import F32
+from tilefuse.ir.ops import SCALAR_OPS
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -86,7 +87,8 @@ def _instructions(plan: WalkPlan, scores: TurnScores, device: DeviceSpec) -> flo
     cut_share = 0.0 if plan.form.limit is None else 1.0 - plan.whole_turns / plan.all_turns
     of_masks = cut_share * (cut.flops - whole.flops) * fitted.mask_instructions
     of_turn = fitted.turn_instructions * WARPGROUP / (WARPGROUP_ROWS * plan.choice.columns)
-    return fitted.score_instructions + whole.flops + of_masks + of_turn + fitted.bias_instructions * len(plan.biases)
+    of_draws = (fitted.draw_instructions - SCALAR_OPS["random_bits"].flops) * len(plan.draws)
+    return fitted.score_instructions + whole.flops + of_masks + of_turn + of_draws + fitted.bias_instructions * len(plan.biases)
 
 
 def _turn(plan: WalkPlan, scores_by_turn: TurnScores, device: DeviceSpec) -> StageWork:

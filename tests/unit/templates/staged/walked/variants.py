@@ -24,6 +24,7 @@ class Variant:
     logs    logarithms of the sums are a result too: written out, or by the operator, which is finite beside infinities
     page    rows of a page: keys and values are looked up by the numbers of a table, some of which count from the end; 0: tensors
     spare   pages in memory beyond as many as all batches have
+    drop    probability with which powers are dropped
     """
 
     scores: tuple[str, ...] = ()
@@ -40,6 +41,7 @@ class Variant:
     logs: str = ""
     page: int = 0
     spare: int = 1
+    drop: float = 0.0
 
     @property
     def num_pages(self) -> int:
@@ -62,7 +64,8 @@ class Variant:
         scores = _Scores(self, b)
         for name in self.scores:
             s = getattr(scores, name)(s)
-        results = [b.matmul(b.safe_softmax(s, -1) if self.safe else b.softmax(s, -1), v)]
+        p = b.safe_softmax(s, -1) if self.safe else b.softmax(s, -1)
+        results = [b.matmul(b.dropout(p, self.drop, b.input("seed", I64, (1,)))[0] if self.drop else p, v)]
         if self.logs == "operator":
             results.append(b.logsumexp(b.cast(s, F32), (3,)))
         elif self.logs:
@@ -225,6 +228,8 @@ def variates(random: np.random.Generator, name: str, shape: tuple[int, ...]) -> 
     if name == "table":
         # Numbers from -n to n - 1 of n pages; pages that are of no batch among them.
         return random.integers(-shape[0] * shape[1] - 1, shape[0] * shape[1] + 1, shape)
+    if name == "seed":
+        return random.integers(-1 << 60, 1 << 60, shape)
     if name == "factors":
         return 0.5 + random.random(shape)
     if name not in ("mask", "kept", "seen"):
