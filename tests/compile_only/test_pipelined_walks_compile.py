@@ -60,8 +60,11 @@ ROWS_OF_197 = Variant(("dense",), batch=64, heads=12, rows=197, keys=197, inner=
     (replace(ONE_ROW, rows=16, inner=256, width=256), PipelinedWalk(64, 1, 1, 2, 1, 128, parts=2)),
     (replace(ONE_ROW, scores=("lengths",), group=4, safe=True, page=16), PipelinedWalk(176, 1, 1, 2, 1, 132, parts=8, heads=4)),
     (replace(LONG, scores=("causal",), group=4, page=64), PipelinedWalk(128, 2, 2, 4, 64, 132)),
+    (replace(LONG, drop=0.1), PipelinedWalk(208, 2, 2, 3, 1, 132)), (replace(LONG, drop=0.1), PipelinedWalk(112, 3, 2, 4, 1, 132)),
+    (replace(LONG, scores=("causal",), drop=0.1), PipelinedWalk(128, 2, 2, 4, 64, 132)),
 ], ids=["window", "prefix", "slopes", "cap", "bias", "mask", "bias by threads", "bias by threads, one slot", "logarithms", "groups",
-        "parts", "parts, ends in memory", "wide parts of 16 rows", "pages, parts, ends in memory", "pages, many queries"])
+        "parts", "parts, ends in memory", "wide parts of 16 rows", "pages, parts, ends in memory", "pages, many queries",
+        "dropout", "dropout, three warpgroups", "dropout, later keys hidden"])
 def test_variants_spill_nothing(variant: Variant, choice: PipelinedWalk) -> None:
     """Masks, biases in shared memory and functions of scores leave scores, powers and sums in registers."""
     program = schedule_walk(variant.graph(), {}, H200, choice)

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from tests.unit.templates.staged.walked.bounded_cases import BOUNDED_CASES, summarised
+from tests.unit.templates.staged.walked.dropped_cases import DROPPED
+from tests.unit.templates.staged.walked.paged_cases import PAGED_CASES
 from tests.unit.templates.staged.walked.part_cases import PART_CASES
 from tests.unit.templates.staged.walked.walk_cases import CASES, drawn
 from tests.unit.templates.stitched_cases import in_double
@@ -39,7 +41,8 @@ def on_device(program: TileProgram, values: dict[str, torch.Tensor]) -> tuple[to
     return results[0]
 
 
-ALL_CASES = CASES | {f"few rows: {name}": case for name, case in PART_CASES.items()}
+KINDS = {"few rows": PART_CASES, "pages": PAGED_CASES, "dropped": DROPPED}
+ALL_CASES = CASES | {f"{kind}: {name}": case for kind, cases in KINDS.items() for name, case in cases.items()}
 
 
 @pytest.mark.parametrize("name", ALL_CASES)

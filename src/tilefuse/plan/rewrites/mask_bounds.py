@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tilefuse.base.candidate import Rejected
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.names import free_name
@@ -24,6 +25,8 @@ from tilefuse.plan.rewrites.mask_summaries import clauses_of, with_bounds
 from tilefuse.plan.rewrites.renamed import with_names
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.recomputed.form import back_form
+from tilefuse.templates.staged.walked.form import walk_form
 
 
 @register_pass
@@ -87,7 +90,7 @@ def bounded_masks(graph: Graph, device: DeviceSpec, prices: Prices, eager_roundi
         own = _walk_of(graph, names)
         product = next(n for n in names if graph.node_by_name[n].category == "library")
         group = groups.get((own.conditions, own.turned), {})
-        if own.conditions and product not in group and _has_kernel(own.graph, prices):
+        if own.conditions and product not in group and _is_walk(own.graph) and _has_kernel(own.graph, prices):
             groups[own.conditions, own.turned] = group | {product: names}
     choices: list[MaskChoice] = []
     for (conditions, turned), by_product in groups.items():
@@ -168,6 +171,11 @@ def _reads_ahead(node: Node, graph: Graph, names: tuple[str, ...]) -> bool:
     """Whether a map has conditions, all of which read values that are there before the walk."""
     clauses = clauses_of(node, graph)
     return bool(clauses) and not any(v in names for c in clauses for v in reads(c.e))
+
+
+def _is_walk(graph: Graph) -> bool:
+    """Whether a kernel may leave turns out. Products with other reductions between them are no walk: the same kernel would read more."""
+    return not all(isinstance(form, Rejected) for form in (walk_form(graph, {}), back_form(graph, {})))
 
 
 def _has_kernel(graph: Graph, prices: Prices) -> bool:

@@ -57,6 +57,26 @@ def test_other_masks_stay(variant: Variant) -> None:
 
 
 
+def test_products_that_no_walk_holds_have_no_summaries() -> None:
+    """The gradient of a softmax that a mask in memory dropped from, whose elements the next product reads from memory."""
+    line = '{precision = "default", transpose_a = false, transpose_b = false}'
+    graph = parse_graph(f"""graph @g(%g: f16[64, 1024, 64], %v: f16[64, 64, 1024], %kept: bool[4, 16, 1024, 1024],
+        %p: f16[4, 16, 1024, 1024], %q: f16[64, 64, 1024], %k: f16[64, 1024, 64]) -> (f16[64, 64, 1024], f16[64, 1024, 64]) {{
+      %b: f16[64, 1024, 1024] = library.matmul (%g, %v) {line}
+      %f: f16[4, 16, 1024, 1024] = map [h, i, j, k] {{ f16(%kept[h, i, j, k]) }}
+      %d: f16[4, 16, 1024, 1024] = map [h, i, j, k] {{ f16(mul(f32(%b[16*h + i, j, k]), f32(%f[h, i, j, k]))) }}
+      %w: f32[4, 16, 1024, 1024] = map [h, i, j, k] {{ f32(%p[h, i, j, k]) }}
+      %m: f32[4, 16, 1024, 1024] = map [h, i, j, k] {{ mul(f32(%d[h, i, j, k]), %w[h, i, j, k]) }}
+      %s: f32[4, 16, 1024] = reduce.sum [h, i, j] over [k < 1024] {{ %m[h, i, j, k] }}
+      %y: f16[4, 16, 1024, 1024] = map [h, i, j, k] {{ f16(sub(%m[h, i, j, k], mul(%w[h, i, j, k], %s[h, i, j]))) }}
+      %u: f16[64, 1024, 1024] = map [i, j, k] {{ %y[(i // 16), (i % 16), j, k] }}
+      %x: f16[64, 64, 1024] = library.matmul (%q, %u) {line}
+      %z: f16[64, 1024, 64] = library.matmul (%u, %k) {line}
+      return %x, %z
+    }}""")
+    assert bounded(graph) is graph
+
+
 def test_the_choice_has_all_prices() -> None:
     """The line that explanations show: the share that is assumed, and the summaries."""
     [choice], _ = bounded_masks(LONG.graph(), H200, Predictions(H200))
