@@ -62,6 +62,7 @@ k_add_1_mul_2(
     const int i0_4 = (item_4 >> 6);
     tf_async_copy<16>(w_tile + 260 * i0_4 + 4 * x_4, w + 256 * i0_4 + 2048 * tile1 + 4 * x_4 + 196608);
   }
+  tf_async_group();
   float g_at_ahead;
   float c_at_ahead;
   float g_at_1_ahead;
@@ -78,7 +79,6 @@ k_add_1_mul_2(
     g_at_2_ahead = g[mine + 8192 * tile0 + 8 * tile1 + 4 * tile_column + 2048 * tile_row + 1020 * (mine >> 2) + 512];
     g_at_3_ahead = g[mine + 8192 * tile0 + 8 * tile1 + 4 * tile_column + 2048 * tile_row + 1020 * (mine >> 2) + 768];
   }
-  tf_async_group();
   tf_async_wait<0>();
   __syncthreads();
   // %add_1, %mul_2: product, %matmul, %matmul, %matmul, %matmul in registers -> global memory

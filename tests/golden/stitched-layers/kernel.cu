@@ -35,6 +35,7 @@ k_clamp_2(
     const int i0_1 = (item >> 3);
     tf_async_copy<16>(w0_tile + 72 * i0_1 + 8 * x_2, w0 + 64 * i0_1 + 8 * x_2);
   }
+  tf_async_group();
   alignas(16) tf_f16 b0_v_ahead[8];
   const int warp_1 = (thread >> 5);
   const int lane_of_warp = (thread & 31);
@@ -47,7 +48,6 @@ k_clamp_2(
       tf_vector_load<2>(b0_v_ahead + 4 * b + 2 * half_1, b0 + 8 * b + 16 * tile_column + 2 * (lane_of_warp & 3));
     }
   }
-  tf_async_group();
   tf_async_wait<0>();
   __syncthreads();
   // %clamp: product, %matmul in registers -> shared memory
@@ -87,6 +87,7 @@ k_clamp_2(
     const int i0_2 = (item_1 >> 3);
     tf_async_copy<16>(w1_tile + 72 * i0_2 + 8 * x_3, w1 + 64 * i0_2 + 8 * x_3);
   }
+  tf_async_group();
   alignas(16) tf_f16 b1_v_ahead[8];
   const int warp_2 = (thread >> 5);
   const int lane_of_warp_1 = (thread & 31);
@@ -99,7 +100,6 @@ k_clamp_2(
       tf_vector_load<2>(b1_v_ahead + 4 * b_1 + 2 * half_2, b1 + 8 * b_1 + 16 * tile_column_1 + 2 * (lane_of_warp_1 & 3));
     }
   }
-  tf_async_group();
   tf_async_wait<0>();
   __syncthreads();
   // %clamp_1: product, %matmul_1 in registers -> shared memory
@@ -139,6 +139,7 @@ k_clamp_2(
     const int i0_3 = (item_2 >> 3);
     tf_async_copy<16>(w2_tile + 72 * i0_3 + 8 * x_4, w2 + 64 * i0_3 + 8 * x_4);
   }
+  tf_async_group();
   alignas(16) tf_f16 b2_v_ahead[8];
   const int warp_3 = (thread >> 5);
   const int lane_of_warp_2 = (thread & 31);
@@ -151,7 +152,6 @@ k_clamp_2(
       tf_vector_load<2>(b2_v_ahead + 4 * b_2 + 2 * half_3, b2 + 8 * b_2 + 16 * tile_column_2 + 2 * (lane_of_warp_2 & 3));
     }
   }
-  tf_async_group();
   tf_async_wait<0>();
   __syncthreads();
   // %clamp_2: product, %matmul_2 in registers -> global memory

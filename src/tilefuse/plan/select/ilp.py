@@ -21,7 +21,8 @@ from tilefuse.plan.select.cycles import Contraction, Cycle
 
 # Scores are microseconds; smaller differences count as equal. Source: a launch costs about one microsecond, clocks resolve thousandths.
 SCORE_TOLERANCE_US = 1e-6
-
+# Share of a choice's score by which the solver's own value of it may differ: the solver rounds variables within 1e-6.
+VALUE_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,20 @@ class IntegerProgram:
 
         (None, ..., True): no choice satisfies the rows. (None, ..., False): the time was over before a choice was known.
         """
+        result = self._once(seconds, start)
+        if result is None:
+            self._rebuild()
+            result = self._once(seconds, ())
+        if result is None:
+            raise ToolchainError("the integer program's solver returned a choice of another value than its optimum",
+                                 hint="install another version of highspy; planner=greedy plans without it")
+        return result
+
+    def _once(self, seconds: float, start: Sequence[int]) -> tuple[tuple[int, ...] | None, float, bool] | None:
+        """As `_run`; None where the solver's choice has not the value of its optimum. Without a start, none is given to the solver.
+
+        HiGHS 1.16.0 returns the start instead of the optimum for one of about 200 small programs.
+        """
         import highspy
 
         if self._solver is None:
@@ -172,10 +187,11 @@ class IntegerProgram:
         solver = self._solver
         # The solver's clock continues from one call to the next.
         solver.setOptionValue("time_limit", solver.getRunTime() + seconds)
-        start_solution = highspy.HighsSolution()
-        begun = set(start)
-        start_solution.col_value = [1.0 if c in begun else 0.0 for c in range(len(self._columns))]
-        solver.setSolution(start_solution)
+        if start:
+            start_solution = highspy.HighsSolution()
+            begun = set(start)
+            start_solution.col_value = [1.0 if c in begun else 0.0 for c in range(len(self._columns))]
+            solver.setSolution(start_solution)
         solver.run()
         status = solver.getModelStatus()
         known = highspy.HighsModelStatus
@@ -188,7 +204,10 @@ class IntegerProgram:
         has_solution = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
         values = solver.getSolution().col_value if has_solution else []
         taken = tuple(c for c, x in enumerate(values) if x > 0.5)
-        bound_us = self._score(taken) if status == known.kOptimal else float(info.mip_dual_bound)
+        score_us = self._score(taken)
+        if has_solution and abs(score_us - info.objective_function_value) > VALUE_TOLERANCE * max(1.0, abs(score_us)):
+            return None
+        bound_us = score_us if status == known.kOptimal else float(info.mip_dual_bound)
         return taken if has_solution else None, bound_us, status == known.kOptimal
 
     def _built(self) -> Any:
@@ -215,9 +234,14 @@ class IntegerProgram:
 
     def _without_guides(self) -> None:
         """Rebuilds the program with the exact cuts alone."""
-        exact = [r for r in self._cuts if r.exact]
+        self._rebuild(exact_only=True)
+
+    def _rebuild(self, exact_only: bool = False) -> None:
+        """A new solver with the cuts so far, or with the exact ones."""
+        kept = [r for r in self._cuts if r.exact or not exact_only]
         self._solver, self._cuts = self._built(), {}
-        self._cut(exact)
+        if kept:
+            self._cut(kept)
 
     def _cut(self, rows: Iterable[Row]) -> None:
         import highspy

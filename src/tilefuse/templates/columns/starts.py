@@ -45,7 +45,7 @@ def column_start(domain: Domain, kept: tuple[str, ...], width: int) -> ColumnSta
     if width == 1 or len(reduced) != 1 or inner is None or writes_rows(domain) or not reduces_by_lanes(domain, (EXPSUM.name,)):
         return None
     dense = [a for a in accesses(domain) if not a.written and not a.dynamic and not a.guarded and a.offset.is_linear
-             and stride_of(a.offset, inner) == 1]
+             and stride_of(a.offset, inner) == 1 and a.offset.axes() <= {inner, *domain.kept, *domain.reduced}]
     if not dense:
         return None
     lead = max(dense, key=lambda a: a.elements * a.itemsize)

@@ -30,14 +30,16 @@ def between_vectors(domain: Domain, choice: Rows | RowSettings) -> Affine | None
 def row_start(domain: Domain, width: int) -> Affine | None:
     """Offset of a row's first element in the access whose vectors of `width` elements the walk follows; None where rows need no such walk.
 
-    The access is the one in whose vectors most bytes move, a written one first. It is linear, and dense along the only reduced axis.
+    The access is the one in whose vectors most bytes move, a written one first. It is linear, and dense along the only reduced axis; loops
+    inside of an element, as of a product that is recomputed, do not move it.
     Rows of scans, and rows that are reduced once, lane by lane: other walks pass over lanes outside of the row. Units: elements.
     """
     axes = [a for a in domain.reduced if domain.extents[a] > 1]
     if width == 1 or domain.num_reduced % width == 0 or len(axes) != 1 or not _by_lanes(domain):
         return None
     row = axes[0]
-    dense = [a for a in accesses(domain) if not a.dynamic and not a.guarded and a.offset.is_linear and stride_of(a.offset, row) == 1]
+    dense = [a for a in accesses(domain) if not a.dynamic and not a.guarded and a.offset.is_linear and stride_of(a.offset, row) == 1
+             and a.offset.axes() <= {row, *domain.kept}]
     if not dense:
         return None
     lead = max(dense, key=lambda a: (sum(b.elements * b.itemsize for b in dense if _in_step(a, b, row, width)), a.written))

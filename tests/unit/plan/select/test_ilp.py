@@ -102,6 +102,57 @@ def test_without_time_the_start_is_kept() -> None:
     assert found.taken == (2,) and found.objective_us == 3.0 and not found.proven and found.bound_us >= 5.0
 
 
+# A part of a decoder's plan: HiGHS 1.16.0 proves its optimum and returns the start.
+DECODER_LAYER = [
+    ((0, 1), 1.12), ((1, 2, 3), 1.65), ((2, 3), 0.83), ((2, 3, 4, 5, 6), 4.93), ((2, 3, 4, 5, 6, 7), 6.26), ((2, 3, 4, 6), 3.21),
+    ((3, 4, 5, 6, 7), 4.57), ((4, 5), 1.72), ((4, 5, 6, 7), 3.42), ((4, 5, 7), 3.04), ((4, 6), 0.97), ((5, 6, 7), 3.04), ((5, 7), 1.21),
+    ((6, 7), 1.32), ((7, 8, 9), 2.44), ((8, 9), 1.12), ((9, 10, 11), 1.65), ((10, 11), 0.83), ((10, 11, 12, 13, 14), 4.54),
+    ((12, 13, 14), 2.53)]
+
+
+@pytest.mark.parametrize("start", [(), (0, 4, 15, 17), (0, 4, 15), (19,)])
+def test_no_start_changes_the_optimum(start: tuple[int, ...]) -> None:
+    edges = [(n, n + 1) for n in range(11)] + [(11, 12), (11, 13), (11, 14)]
+    found = solved(15, edges, [Column(*c) for c in DECODER_LAYER], start=start)
+    assert found.taken == (0, 4, 15, 18) and found.proven
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_start_leads_to_the_best_choice(seed: int) -> None:
+    num_nodes, edges, columns = random_program(seed)
+    draw = random.Random(seed)
+    start: tuple[int, ...] = ()
+    for column in draw.sample(range(len(columns)), len(columns)):
+        together = tuple(sorted((*start, column)))
+        members = [m for c in together for m in columns[c].members]
+        if len(members) == len(set(members)) and ordered(num_nodes, edges, [columns[c].members for c in together]):
+            start = together
+    found = solved(num_nodes, edges, columns, start=start)
+    assert found.proven and found.objective_us == pytest.approx(exhaustive(num_nodes, edges, columns), abs=1e-6), f"seed {seed}"
+
+
+def test_a_solver_that_returns_its_start_is_asked_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As HiGHS 1.16.0 does: the value of the optimum with the variables of the start."""
+    import highspy
+
+    given: list[list[float]] = []
+    read = highspy.Highs.getSolution
+
+    def keep(self: highspy.Highs, solution: highspy.HighsSolution) -> None:
+        given.append(list(solution.col_value))
+
+    def solution_of(self: highspy.Highs) -> highspy.HighsSolution:
+        solution = read(self)
+        if given:
+            solution.col_value = given.pop()
+        return solution
+
+    monkeypatch.setattr(highspy.Highs, "setSolution", keep)
+    monkeypatch.setattr(highspy.Highs, "getSolution", solution_of)
+    found = solved(3, [(0, 1), (1, 2)], [Column((0, 1), 2.0), Column((1, 2), 3.0)], start=(0,))
+    assert found.taken == (1,) and found.proven and not given
+
+
 def test_a_round_too_few_keeps_a_repaired_solution(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first solution has a cycle; when time is over before the second, its better half is kept rather than nothing."""
     from tilefuse.plan.select import ilp

@@ -12,6 +12,7 @@ from tilefuse.domain.regions import inside, num_elements
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.scalar import Bound
+from tilefuse.kernel.asynchronous import AsyncGroup
 from tilefuse.kernel.ir import Barrier, Comment, Kernel, Stmt
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.kernel_ends import finished_kernel
@@ -101,7 +102,9 @@ class _Stages:
                 case _:
                     self._map(stage)
         ahead, rest = self._parted(stage, inner.statements)
-        self.w.emit(*ahead, *barrier.statements, Comment(self._told(stage)), *rest)
+        # Copies to shared memory are on the barrier's path: they start before the addresses of other loads are computed.
+        started = sum(isinstance(s, AsyncGroup) for s in barrier.statements[:1])
+        self.w.emit(*barrier.statements[:started], *ahead, *barrier.statements[started:], Comment(self._told(stage)), *rest)
 
     def _parted(self, stage: Stage, body: list[Stmt]) -> tuple[list[Stmt], list[Stmt]]:
         """The loads of a product's stage that come before its barrier, and its other statements."""
