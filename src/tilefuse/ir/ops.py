@@ -249,7 +249,9 @@ IN_RANGE = "in_range"
 _define(IN_RANGE, 2, "counter", m.held_in_range, "tf_minimum(tf_maximum({0}, 0ll), tf_maximum({1}, 1ll) - 1)", None, ("0", "0"), 2,
         "a, which must be one of 0 .. b - 1 (b constant): the executors raise for any other, or move it there where checks are off")
 
-# Counter-based random numbers: the same bits in the interpreter, on the host and on a device
+# Counter-based random numbers: the same bits in the interpreter, on the host and on a device. Numbers of a call of the generator: those of
+# counters that follow each other from a multiple of it on.
+RANDOM_NUMBERS_A_CALL = 4
 _RANDOM: tuple[tuple[str, m.Meaning, str, str], ...] = (
     ("random_bits", m.random_bits, "u32", "word (b mod 4) of Philox-4x32-10 with key a and counter (b div 4)"),
     ("random_uniform", m.random_uniform, "f32", "uniform in [0, 1) from the upper 24 bits of random_bits"),

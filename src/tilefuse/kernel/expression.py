@@ -280,7 +280,8 @@ class ExpressionPrinter:
         """The two arguments of a random function: the number of a block of four random numbers, and the place in it.
 
         The division happens here: compilers would not see that the lanes of a vector share a block."""
-        block, place = (simplify(e, self.scope.extents) for e in (counter // 4, counter % 4))
+        together = ops.RANDOM_NUMBERS_A_CALL
+        block, place = (simplify(e, self.scope.extents) for e in (counter // together, counter % together))
         span = self.scope.range_of(block)
         unsigned = span is not None and span[0] >= 0 and span[1] < 2**32
         return f"({'unsigned int' if unsigned else 'long long'})({self.scope.text(block)}), {self.scope.text(place)}"

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 
 from tilefuse.ir.affine import Affine, number, substitute
 from tilefuse.ir.dtype import U32
+from tilefuse.ir.ops import RANDOM_NUMBERS_A_CALL as DRAWN_TOGETHER
 from tilefuse.ir.scalar import Call, Const, Expr, Index, const, walk
 from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, Reg, Shuffle
 from tilefuse.target.capabilities import MMA_COLUMNS
+from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.online.fragments import Fragment
 from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
 from tilefuse.templates.staged.online.state import OnlineState
 from tilefuse.templates.staged.walked.conditions import ORDERED
 
-# Numbers that a call of the generator gives. Source: ir/ops.py, random_bits.
-DRAWN_TOGETHER = 4
 # Lanes whose columns are of one call, and groups of columns whose outcomes one word holds.
-SHARING, GROUPS_A_WORD = 2, U32.bits // DRAWN_TOGETHER
+SHARING, GROUPS_A_WORD = DRAWN_TOGETHER // NEIGHBOURS, U32.bits // DRAWN_TOGETHER
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Draw:
 def draws_of(form: OnlineForm) -> tuple[Draw, ...]:
     """The comparisons in the elements of sums and products whose numbers lanes may draw for each other."""
     bodies = dict.fromkeys(t.body for t in (*form.totals, *(w.total for w in form.weighted)))
-    found = (_draw(e, form) for body in bodies for e in walk(body))
-    return tuple(dict.fromkeys(d for d in found if d is not None))
+    draws = (_draw(e, form) for body in bodies for e in walk(body))
+    return tuple(dict.fromkeys(d for d in draws if d is not None))
 
 
 def _draw(e: Expr, form: OnlineForm) -> Draw | None:
