@@ -238,10 +238,10 @@ class IntegerProgram:
 
     def _rebuild(self, exact_only: bool = False) -> None:
         """A new solver with the cuts so far, or with the exact ones."""
-        kept = [r for r in self._cuts if r.exact or not exact_only]
+        cuts = [r for r in self._cuts if r.exact or not exact_only]
         self._solver, self._cuts = self._built(), {}
-        if kept:
-            self._cut(kept)
+        if cuts:
+            self._cut(cuts)
 
     def _cut(self, rows: Iterable[Row]) -> None:
         import highspy
