@@ -24,10 +24,9 @@ STRUCTURAL = frozenset({
     "RATIO_DIGITS", "ROW", "UNREACHED", "UNREACHED_INTEGER", "US_DIGITS", "WEIGHT_OPERAND",
     # rounding: equal sums of cycles, ties, tolerances of the solver, terms of one chain of additions, exponents before a rescale
     "LIMIT", "OUTER_STRETCH", "ROUNDING", "ROW_TOLERANCE", "SCORE_TOLERANCE_US", "STRETCH", "TIE",
-    "VALUE_TOLERANCE",
     # what one step of a generated main loop holds
     "ACCESSES_OF_PARTS", "EXPANDED_ARRAYS", "IN_USE", "ITEM_BYTES", "LANES", "LONGEST_STAGED_BYTES", "LOW_TILES", "PRODUCTS_OF_PARTS",
-    "STAGES", "STAGE_COLUMNS", "STEP", "DRAWN_TOGETHER", "SHARING",
+    "STAGES", "STAGE_COLUMNS", "STEP",
 })
 # Bounds of searches that decide between kernels or plans by themselves, where a price could: the others list candidates, bound the effort
 # of a search or the length of texts, or say which registers an instruction needs.

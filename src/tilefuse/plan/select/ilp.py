@@ -21,8 +21,6 @@ from tilefuse.plan.select.cycles import Contraction, Cycle
 
 # Scores are microseconds; smaller differences count as equal. Source: a launch costs about one microsecond, clocks resolve thousandths.
 SCORE_TOLERANCE_US = 1e-6
-# Share of a choice's score by which the solver's own value of it may differ: the solver rounds variables within 1e-6.
-VALUE_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +203,9 @@ class IntegerProgram:
         values = solver.getSolution().col_value if has_solution else []
         taken = tuple(c for c, x in enumerate(values) if x > 0.5)
         score_us = self._score(taken)
-        if has_solution and abs(score_us - info.objective_function_value) > VALUE_TOLERANCE * max(1.0, abs(score_us)):
+        # The solver's variables are whole numbers within 1e-6, so that its sum may differ by this share of all scores.
+        error_us = SCORE_TOLERANCE_US * (1.0 + sum(abs(c.score_us) for c in self._columns))
+        if has_solution and abs(score_us - info.objective_function_value) > error_us:
             return None
         bound_us = score_us if status == known.kOptimal else float(info.mip_dual_bound)
         return taken if has_solution else None, bound_us, status == known.kOptimal
