@@ -27,7 +27,8 @@ def random_variant(random: Random) -> Variant:
     # Copies bring groups of 8 rows of a page.
     page = random.choice((0, 8, 16, 24, 40, 64))
     of = replace(of, page=page, keys=-(-of.keys // 8) * 8) if page else of
-    return replace(of, drop=random.choice((0.0, 0.0, 0.1, 0.5)))
+    of = replace(of, drop=random.choice((0.0, 0.0, 0.1, 0.5)))
+    return replace(of, scores=("divided", *of.scores)) if random.random() < 0.3 else of
 
 
 def random_tiles(random: Random, of: Variant, num_biases: int) -> PipelinedWalk:

@@ -70,7 +70,18 @@ def called(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, lengths: Tens
     return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
 
 
-WAYS = {f.__name__: written_out(f) for f in (subscripted, selected, embedded, heads_first)} | {"called": called}
+def grouped(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, lengths: Tensor) -> Tensor:
+    """Einstein sums with heads that share keys as a dimension of their own; a scale written as a quotient."""
+    batch, heads, rows, width = q.shape
+    k, v = (x[table].flatten(1, 2) for x in (keys, values))
+    scores = torch.einsum("bgirw,bngw->bgirn", q.reshape(batch, k.shape[2], -1, rows, width), k) / width**0.5
+    seen = torch.arange(k.shape[1], device=q.device) < lengths[:, None, None, None, None]
+    y = torch.einsum("bgirn,bngw->bgirw", torch.softmax(torch.where(seen, scores, float("-inf")), -1), v)
+    return y.reshape(batch, heads, rows, width)
+
+
+WAYS = {f.__name__: written_out(f) for f in (subscripted, selected, embedded, heads_first)} | {
+    "called": called, "grouped": grouped}
 
 
 def inputs(dtype: torch.dtype, batch: int = 3, heads: int = 4, key_heads: int = 2, rows: int = 1, page: int = 16, pages: int = 6,

@@ -1,10 +1,12 @@
 """Results of a walk with its elements in another order: their axes over those of the weighted product, from the places that they read.
 
     y[b, r, h * 64 + j] = o[b, h, r, j]        y[i, j, k] reads o[i, k / 64, j, k % 64]:    i = b, j = r, k = 64 h + j
+    y[b, h, r, j] = o[b, 4 r + h, j]           rows of four heads as one axis:              h = row % 4, r = row / 4
 """
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 from tilefuse.ir.affine import Affine, FloorDiv, Mod, number, substitute
 from tilefuse.ir.graph import Graph, Node
@@ -26,11 +28,12 @@ def permuted_point(graph: Graph, node: Node, at_by_value: Mapping[str, tuple[Aff
     shape, at = graph.type_of(value).shape, at_by_value[value]
     digits_by_axis: dict[str, list[tuple[int, int, Affine]]] = {a: [] for a, e in node.extents.items() if e > 1}
     for e, extent, here in zip(index, shape, at, strict=True):
-        digit = _digit(e, extent)
-        if digit is None or digit[0] not in digits_by_axis and extent > 1:
-            return None
-        if extent > 1:
-            digits_by_axis[digit[0]].append((digit[1], extent, here))
+        for digit, of in _digits(e, extent):
+            if digit is None or digit[0] not in digits_by_axis and digit[2] > 1:
+                return None
+            if digit[2] > 1:
+                place = here // of
+                digits_by_axis[digit[0]].append((digit[1], digit[2], place if of * digit[2] == extent else place % digit[2]))
     point = {a: number(0) for a in node.axes}
     for a, digits in digits_by_axis.items():
         stride = 1
@@ -42,6 +45,19 @@ def permuted_point(graph: Graph, node: Node, at_by_value: Mapping[str, tuple[Aff
         if stride != node.extents[a]:
             return None
     return point
+
+
+def _digits(e: Affine, extent: int) -> list[tuple[Digit | None, int]]:
+    """The digits that a subscript consists of, each with its stride in it; None in the place of one for any other subscript.
+
+    y[h, i, r] = o[h, 4 r + i]      the subscript's digits: i of stride 1, r of stride 4
+    """
+    terms = sorted(e.terms, key=lambda t: t[1])
+    strides = [stride for _, stride in terms]
+    if len(terms) < 2 or e.const or strides[0] != 1 or any(b % a for a, b in pairwise((*strides, extent))):
+        return [(_digit(e, extent), 1)]
+    ends = (*strides[1:], extent)
+    return [(_digit(Affine(((atom, 1),)), end // stride), stride) for (atom, stride), end in zip(terms, ends, strict=True)]
 
 
 def _digit(e: Affine, extent: int) -> Digit | None:

@@ -18,7 +18,7 @@ from math import prod
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.memo import remembered_for_last
 from tilefuse.domain.contraction import INNER, Contraction, contraction_of
-from tilefuse.ir.affine import NO_EXTENT, Affine, axis, number, row_major_strides, substitute
+from tilefuse.ir.affine import NO_EXTENT, Affine, axis, delinearise, number, row_major_strides, substitute
 from tilefuse.ir.dtype import DTYPES, F32, F64, DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import SCALAR_OPS, dtype_of
@@ -284,10 +284,12 @@ class _Finder:
         return None
 
     def _row_point(self, node: Node) -> tuple[Affine, ...] | None:
-        """Subscripts of a value with one element a row, its row dimension last or before one of extent 1."""
-        for last in ((axis(ROW),), (axis(ROW), number(0))):
-            if self._is_at(node.type.shape, tuple(self.extents[ROW] if e == axis(ROW) else 1 for e in last)):
-                return self._simple(shape_at(node.type.shape, last))
+        """Subscripts of a value with one element a row, its last dimensions those of the rows, as heads that share keys and their rows."""
+        shape = node.type.shape
+        for count in range(1, len(shape) + 1):
+            last = shape[len(shape) - count:]
+            if prod(last) == self.extents[ROW] and self._is_at(shape, last):
+                return self._simple(shape_at(shape, delinearise(axis(ROW), last, self.extents)))
         return None
 
     def _is_at(self, shape: tuple[int, ...], last: tuple[int, ...]) -> bool:

@@ -13,7 +13,7 @@ from tilefuse.templates.staged.chain.form import NARROW
 from tilefuse.templates.staged.online.products import OnlineForm, online_form
 from tilefuse.templates.staged.pipelined.operand import Operand, operand_of
 from tilefuse.templates.staged.walked.bias import Bias, biases_of
-from tilefuse.templates.staged.walked.caps import with_short_caps
+from tilefuse.templates.staged.walked.caps import with_short_scores
 from tilefuse.templates.staged.walked.leads import digit_sizes, with_digits
 from tilefuse.templates.staged.walked.limit import Limit, with_limit
 from tilefuse.templates.staged.walked.operand import WalkOperand
@@ -87,7 +87,7 @@ def walk_form(graph: Graph, layouts: Layouts) -> WalkForm | Rejected:
     if len({o.operand.dtype for o in sides}) > 1 or left.operand.dtype.name not in NARROW:
         return Rejected(Reason.UNSUPPORTED_OP, f"%{score.name} and %{weighted.name} of {left.operand.dtype} and {values.operand.dtype}: "
                                                "powers become operands of 16 bits")
-    online, limit = with_limit(with_short_caps(online))
+    online, limit = with_limit(with_short_scores(online))
     return WalkForm(online, left, keys, values, limit, biases_of(graph, layouts, online))
 
 

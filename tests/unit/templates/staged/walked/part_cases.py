@@ -6,11 +6,31 @@ from tests.unit.templates.online_graphs import masked, with_logarithm, without_m
 from tests.unit.templates.staged.walked.variants import Variant, variates
 from tests.unit.templates.staged.walked.walk_cases import Case
 from tests.unit.templates.stitched_cases import with_specials
-from tests.unit.templates.stitched_graphs import attention
-from tilefuse.ir.dtype import BF16, F16
+from tests.unit.templates.stitched_graphs import attention, normal
+from tilefuse.ir.building.tensor import TensorBuilder
+from tilefuse.ir.dtype import BF16, F16, F32
+from tilefuse.ir.graph import Graph
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 
+
+def grouped_rows(rows: int, keys: int, turned: bool = False, logs: bool = False) -> Graph:
+    """Heads that share keys as dimensions of their own beside their rows, which the products have as one; `turned`: results by rows, then
+    heads."""
+    b = TensorBuilder("grouped")
+    q = b.input("q", F16, (2, 8, rows, 16))
+    k, v = (b.input(name, F16, (2, keys, 2, 16)) for name in "kv")
+    s = b.matmul(b.reshape(q, (2, 2, 4 * rows, 16)), b.permute(k, (0, 2, 3, 1)))
+    s = b.reshape(b.elementwise("mul", s, b.full((1, 1, 1, 1), 0.25, F16)), (2, 2, 4, rows, keys))
+    y = b.matmul(b.reshape(b.softmax(s, -1), (2, 2, 4 * rows, keys)), b.permute(v, (0, 2, 1, 3)))
+    y = b.reshape(y, (2, 8, rows, 16))
+    results = [b.permute(y, (0, 2, 1, 3)) if turned else y]
+    return normal(b, [*results, b.logsumexp(b.cast(s, F32), (4,))] if logs else results)
+
+
 PART_CASES = {
+    "grouped rows": Case(lambda: grouped_rows(3, 97), PipelinedWalk(16, 1, 2, 2, 1, 3, parts=2), 2.0**-7),
+    "grouped rows, results turned": Case(lambda: grouped_rows(5, 40, turned=True), PipelinedWalk(48, 1, 1, 2, 1, 2), 2.0**-7),
+    "grouped rows, logarithms": Case(lambda: grouped_rows(20, 64, logs=True), PipelinedWalk(32, 1, 1, 2, 1, 2), 2.0**-7),
     "more parts than are loaded together": Case(lambda: attention(2, 1, 64, BF16, keys=570), PipelinedWalk(16, 1, 2, 3, 1, 5, parts=18),
                                                 2.0**-6),
     "two warpgroups, later keys hidden": Case(lambda: attention(1, 200, 64, F16, causal=True), PipelinedWalk(32, 2, 2, 3, 1, 4, parts=4),

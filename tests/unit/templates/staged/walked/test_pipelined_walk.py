@@ -28,6 +28,7 @@ from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.template import PipelinedWalkTemplate, pipelined_walk_of, schedule_walk, walk_by_hand
 from tilefuse.templates.staged.walked.tree import walk_tree
+from tilefuse.templates.staged.walked.walk_work import turn_scores
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -191,3 +192,10 @@ def test_scores_lie_in_registers() -> None:
     level_by_value = {v.value: v.level for v in tree.values()}
     assert {level_by_value[v] for v in ("matmul", "softmax", "matmul_1")} == {Level.REGISTER}
     assert tree.shared_bytes == program.launch.shared_bytes and {e.level for e in program.levels} == {Level.REGISTER, Level.WARP}
+
+
+def test_quotients_by_constants_are_factors() -> None:
+    """A scale written as a quotient asks nothing of the special unit, and takes no more operations than a product."""
+    forms = [walk_form(Variant(scores).graph(), {}) for scores in (("divided",), ())]
+    whole = [turn_scores(form).whole for form in forms if isinstance(form, WalkForm)]
+    assert whole[0].special == whole[1].special and whole[0].flops == whole[1].flops + 1

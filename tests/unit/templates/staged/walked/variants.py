@@ -214,6 +214,10 @@ class _Scores:
         scaled = self.b.elementwise("div", s, self._number(2.0, self.of.dtype))
         return self.b.elementwise("mul", self.b.elementwise("tanh", scaled), self._number(2.0, self.of.dtype))
 
+    def divided(self, s: str) -> str:
+        """A quotient by a constant, as a scale is often written."""
+        return self.b.elementwise("div", s, self._number(11.313708, self.of.dtype))
+
     def temperature(self, s: str) -> str:
         """A factor a head, which is read."""
         return self.b.elementwise("mul", s, self.b.input("factors", self.of.dtype, (1, self.of.heads, 1, 1)))
