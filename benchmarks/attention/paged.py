@@ -161,8 +161,9 @@ def _flex(case: Paged, inputs: Sequence[Tensor]) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
     table, lengths = inputs[3], inputs[4]
-    place = torch.zeros(case.batch, case.num_pages, dtype=torch.long, device="cuda")
-    place.scatter_(1, table, torch.arange(case.pages_of_batch, device="cuda").expand(case.batch, -1))
+    # Pages of other batches come behind all keys.
+    place = torch.full((case.batch, case.num_pages), case.pages_of_batch, device=table.device)
+    place.scatter_(1, table, torch.arange(case.pages_of_batch, device=table.device).expand(case.batch, -1))
 
     def mask(b: Tensor, h: Tensor, r: Tensor, c: Tensor) -> Tensor:
         return place[b, c // case.page] * case.page + c % case.page < lengths[b]
@@ -170,8 +171,10 @@ def _flex(case: Paged, inputs: Sequence[Tensor]) -> Callable[..., Any]:
     rows = 128
     tiles = -(-case.rows // rows)
     used = (lengths + case.page - 1) // case.page
+    # As many columns as there are pages; those beyond the used ones are not read.
+    numbers = torch.nn.functional.pad(table, (0, case.num_pages - case.pages_of_batch))
     blocks = BlockMask.from_kv_blocks(used[:, None, None].expand(-1, 1, tiles).int().contiguous(),
-                                      table[:, None, None].expand(-1, 1, tiles, -1).int().contiguous(), BLOCK_SIZE=(rows, case.page),
+                                      numbers[:, None, None].expand(-1, 1, tiles, -1).int().contiguous(), BLOCK_SIZE=(rows, case.page),
                                       mask_mod=mask, seq_lengths=(case.rows, case.num_pages * case.page))
     attend = torch.compile(flex_attention, dynamic=False)
 
