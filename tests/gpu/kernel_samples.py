@@ -45,6 +45,7 @@ from tests.unit.templates.staged.pipelined.test_operand_parts import PARTS_CASES
 from tests.unit.templates.staged.pipelined.test_pipelined import CASES as PRODUCT_CASES
 from tests.unit.templates.staged.pipelined.test_shifted import SHIFTED_CASES
 from tests.unit.templates.staged.pipelined.test_split import SPLIT_CASES
+from tests.unit.templates.staged.walked.dropped_cases import DROPPED
 from tests.unit.templates.staged.walked.part_cases import PART_CASES
 from tests.unit.templates.staged.walked.walk_cases import CASES as WALK_CASES
 from tests.unit.templates.stitched_cases import CASES
@@ -121,8 +122,8 @@ class _Case(Protocol):
 
 PIPELINED: dict[str, Mapping[str, _Case]] = {
     "product": PRODUCT_CASES, "few rows": SWAPPED_CASES, "parts": SPLIT_CASES, "rows": ROW_CASES, "bytes": BYTE_CASES,
-    "high and low": PARTS_CASES, "block scales": SCALED_CASES, "walk": WALK_CASES, "walk in parts": PART_CASES, "chain": CHAIN_CASES,
-    "rows anywhere": SHIFTED_CASES}
+    "high and low": PARTS_CASES, "block scales": SCALED_CASES, "walk": WALK_CASES, "walk in parts": PART_CASES,
+    "walk with dropout": DROPPED, "chain": CHAIN_CASES, "rows anywhere": SHIFTED_CASES}
 
 
 def recurrence_text(dtype: str, width: int, steps: int = 3, rows: int = 20) -> str:
