@@ -21,6 +21,7 @@ from tilefuse.ir.dtype import F16, I32
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import NUMPY_DTYPES
+from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.notation import parse_template
@@ -176,6 +177,26 @@ def test_pages_that_tensor_copies_do_not_bring(variant: Variant, told: str) -> N
     """The reason names the size."""
     form = walk_form(variant.graph(), {})
     assert isinstance(form, Rejected) and told in form.detail
+
+
+def test_rows_beyond_a_page_are_no_pages() -> None:
+    """A lookup moves a subscript beyond the end to the last row, and a copy would bring zeros."""
+    def graph(first: int) -> Graph:
+        line = "{precision = \"default\", transpose_a = false, transpose_b = true}"
+        return parse_graph(f"""graph @g(%q: f16[2, 1, 64], %p: f16[9, 16, 64], %t: i64[2, 4], %v: f16[2, 64, 64]) -> (f16[2, 1, 64]) {{
+          %k: f16[2, 64, 64] = gather [i, j, k] {{ lookup(%p, in_range(%t[i, (j // 16)], 9:i64), index((j % 16) + {first}), index(k)) }}
+          %s: f16[2, 1, 64] = library.matmul (%q, %k) {line}
+          %m: f32[2, 1] = reduce.max [i, j] over [k < 64] {{ f32(%s[i, j, k]) }}
+          %e: f32[2, 1, 64] = map [i, j, k] {{ exp(sub(f32(%s[i, j, k]), %m[i, j])) }}
+          %z: f32[2, 1] = reduce.sum [i, j] over [k < 64] {{ %e[i, j, k] }}
+          %w: f16[2, 1, 64] = map [i, j, k] {{ f16(div(%e[i, j, k], %z[i, j])) }}
+          %y: f16[2, 1, 64] = library.matmul (%w, %v) {line.replace("true", "false")}
+          return %y
+        }}""")
+
+    assert isinstance(walk_form(graph(0), {}), WalkForm)
+    beyond = walk_form(graph(1), {})
+    assert isinstance(beyond, Rejected) and "beyond its end" in beyond.detail
 
 
 # -- price ---------------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from tilefuse.domain.contraction import INNER
-from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, axes_of, axis, linearise, number, substitute
+from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, axes_of, axis, bounds, linearise, number, substitute
 from tilefuse.ir.dtype import DTYPES
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts, strides_of
@@ -70,6 +70,8 @@ def with_pages(graph: Graph, layouts: Layouts, operand: Operand, sizes: Mapping[
     data = [n for n, s in enumerate(subscripts) if not isinstance(s, Index)]
     if len(data) != 1:
         return f"%{element.value} is looked up by {len(data)} subscripts, and pages have one"
+    if not all(_is_within(s, extent, sizes) for s, extent in zip(subscripts, graph.type_of(element.value).shape, strict=True)):
+        return f"%{element.value} is looked up beyond its end"
     strides = strides_of(graph, layouts, element.value)
     offset = linearise(tuple(s.affine if isinstance(s, Index) else number(0) for s in subscripts), tuple(strides))
     page = subscripts[data[0]]
@@ -122,6 +124,12 @@ def _index(e: Expr) -> Expr:
     if isinstance(inner, Const):
         return Index(number(int(inner.value)))
     return inner if isinstance(inner, Index) else e
+
+
+def _is_within(subscript: Expr, extent: int, sizes: Mapping[str, int]) -> bool:
+    """Whether a subscript that is an index expression lies in its dimension, where no lookup moves it there."""
+    span = bounds(subscript.affine, sizes) if isinstance(subscript, Index) else (0, 0)
+    return span is not None and span[0] >= 0 and span[1] < extent
 
 
 def _page_size(page: Expr, offset: Affine, along: str, length: int) -> int | None:
