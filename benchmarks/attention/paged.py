@@ -3,6 +3,7 @@
     python -m benchmarks.attention.paged                               times and checks all cases on the device at hand
     python -m benchmarks.attention.paged --predict h200                predicted times beside those of the bytes, without a device
     python -m benchmarks.attention.paged f16/ragged/8x32g8x1k8192p16x128 --record FILE
+    python -m benchmarks.attention.paged --without flex contiguous     leaves these out, and the time to compile them
 
 Names: type, lengths (full, or ragged: a quarter of the cache to all of it), batch x heads g key heads x queries k keys p rows of a page
 x width. Keys and values lie at random pages of a cache with half as many more. Programs are those of whole compiles. "contiguous" is our
@@ -41,9 +42,8 @@ NAME = re.compile(r"(?P<dtype>f16|bf16)/(?P<lengths>full|ragged)/(?P<batch>\d+)x
                   r"k(?P<keys>\d+)p(?P<page>\d+)x(?P<width>\d+)$")
 CASES = (
     "f16/full/1x32g8x1k512p16x128", "f16/full/8x32g8x1k512p16x128", "f16/full/8x32g8x1k2048p16x128", "f16/full/1x32g8x1k8192p16x128",
-    "f16/full/8x32g8x1k8192p16x128", "f16/full/8x32g8x1k8192p64x128", "f16/full/8x32g8x1k8192p128x128", "f16/full/8x32g8x1k8192p8x128",
-    "bf16/full/8x32g8x1k8192p16x64", "f16/ragged/32x32g8x1k8192p16x128", "f16/full/8x32g8x16k8192p16x128",
-    "f16/full/1x32g8x1k131072p16x128", "f16/full/8x32g8x1k32768p16x128", "f16/full/8x32g8x1k131072p16x128",
+    "f16/full/8x32g8x1k8192p16x128", "f16/full/8x32g8x1k8192p128x128", "f16/full/8x32g8x1k8192p8x128", "bf16/full/8x32g8x1k8192p16x64",
+    "f16/ragged/32x32g8x1k8192p16x128", "f16/full/8x32g8x16k8192p16x128", "f16/full/8x32g8x1k131072p16x128",
     "f16/full/4x32g8x1024k4096p16x128",
 )
 BACKENDS = (("cudnn", SDPBackend.CUDNN_ATTENTION), ("flash", SDPBackend.FLASH_ATTENTION), ("efficient", SDPBackend.EFFICIENT_ATTENTION))
@@ -198,7 +198,8 @@ def predict(names: Sequence[str], device: DeviceSpec) -> None:
               f"{kernels[-1].program.notation}", flush=True)
 
 
-def programs(case: Paged, inputs: Sequence[Tensor], device: DeviceSpec) -> Iterator[tuple[str, Callable[..., Any], int]]:
+def programs(case: Paged, inputs: Sequence[Tensor], device: DeviceSpec, without: Sequence[str]
+             ) -> Iterator[tuple[str, Callable[..., Any], int]]:
     """Our programs as functions of the inputs, and the number of their kernels: on pages, and on keys and values gathered before."""
     from tilefuse.runtime.program import Program
 
@@ -210,6 +211,8 @@ def programs(case: Paged, inputs: Sequence[Tensor], device: DeviceSpec) -> Itera
         return of[0], *kept[id(of)], of[4]
 
     for label, fn, operands in (("pages", case.definition, tuple), ("contiguous", case.attention, gathered)):
+        if label in without:
+            continue
         made = compiled(fn, operands(inputs), device)
         program = Program(made.spec, {}, "cuda:0", Options.from_environment())
 
@@ -220,8 +223,8 @@ def programs(case: Paged, inputs: Sequence[Tensor], device: DeviceSpec) -> Itera
         yield label, call, len(made.plan.kernels)
 
 
-def time_case(name: str, device: DeviceSpec, record: Callable[[dict[str, Any]], None], each_s: float) -> None:
-    """Checks and times a case."""
+def time_case(name: str, device: DeviceSpec, record: Callable[[dict[str, Any]], None], each_s: float, without: Sequence[str]) -> None:
+    """Checks and times a case. without: labels that are left out."""
     case, place = paged_of(name), torch.device("cuda")
     first = case.inputs(place)
     num_bytes = sum(x.numel() * x.element_size() for x in first)
@@ -234,7 +237,7 @@ def time_case(name: str, device: DeviceSpec, record: Callable[[dict[str, Any]], 
         print(f"  {timed.median_us:9.2f} us  {limit_us / timed.median_us:5.2f} of the bytes' rate  {label} {more or ''}", flush=True)
         record({"case": name, "who": label, "us": round(timed.median_us, 2), "limit_us": round(limit_us, 2)} | more)
 
-    for label, call, kernels in programs(case, first, device):
+    for label, call, kernels in programs(case, first, device, without):
         calls = [call(s) for s in sets]
         found = calls[0]()
         error = case.error_of(first, found[0] if isinstance(found, (tuple, list)) else found)
@@ -243,6 +246,8 @@ def time_case(name: str, device: DeviceSpec, record: Callable[[dict[str, Any]], 
         else:
             print(f"      WRONG by {error:.1e}: {label}", flush=True)
     for label, peer in peers(case, first):
+        if label in without:
+            continue
         try:
             error = case.error_of(first, peer(*first))
             time(label, [partial(peer, *s) for s in sets], {"error": float(f"{error:.1e}")})
@@ -256,6 +261,7 @@ def main(words: Sequence[str] | None = None) -> None:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", default=CASES)
     parser.add_argument("--predict", default="", help="a device's name: prints predictions, and times nothing")
+    parser.add_argument("--without", nargs="+", default=(), help="labels: pages, contiguous, flex, copy and cudnn ..")
     parser.add_argument("--record", type=Path)
     parser.add_argument("--each", type=float, default=0.04, help="seconds for one kernel")
     options = parser.parse_args(words)
@@ -268,7 +274,7 @@ def main(words: Sequence[str] | None = None) -> None:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
     lines: list[dict[str, Any]] = []
     for name in options.cases:
-        time_case(name, device, lambda line: lines.append(line | {"device": device.name}), options.each)
+        time_case(name, device, lambda line: lines.append(line | {"device": device.name}), options.each, options.without)
         torch.cuda.empty_cache()
         if options.record:
             options.record.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
