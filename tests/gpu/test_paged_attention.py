@@ -122,15 +122,14 @@ def test_compiled_by_torch() -> None:
 PROGRAM = """
 import torch
 from benchmarks.attention.paged import paged_of
-from tests.gpu.test_paged_attention import called, program_of
-case = paged_of("f16/full/2x8g2x1k512p16x64")
+case = paged_of("f16/full/8x32g8x1k4096p16x128")
 inputs = case.inputs("cuda")
-program = program_of(case, inputs, None)
-called(program, inputs)
+attend = torch.compile(case.definition, backend="tilefuse", dynamic=False)
+attend(*inputs)
 torch.cuda.synchronize()
 print("legal", flush=True)
 inputs[3][1, 3] = case.num_pages
-called(program, inputs)
+attend(*inputs)
 torch.cuda.synchronize()
 print("not stopped", flush=True)
 """
