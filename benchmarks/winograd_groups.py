@@ -62,7 +62,7 @@ def predicted(layer: Layer) -> dict[str, Any]:
     choice = chain.program.choice
     assert isinstance(choice, GroupedChain)
     shown = ("tasks", "group_length", "tasks_a_group", "blocks_a_task", "groups_together", "groups_ahead", "rounds_between", "ring_slots",
-             "ring_bytes", "threads", "workers")
+             "ring_bytes", "threads", "workers", "product")
     parameters = dict(chain.program.parameters)
     return {**row, "groups_predicted_us": round(plan.objective_us, 1), "handed_mb": [choice.handed_bytes(n) * choice.groups // 10**6
                                                                                      for n in range(2)],
@@ -120,7 +120,8 @@ def measured(layer: Layer, device: torch.device, budget_s: float, codes: Sequenc
             timing, result = time_calls([lambda x=x, p=program: p(x)[0] for x in images], device, budget_s=budget_s)
             assert isinstance(result, torch.Tensor)
             error = float((result[:COMPARED_IMAGES].double() - exact).abs().max() / exact.abs().max())
-            keys = ("tasks_a_group", "blocks_a_task", "groups_together", "groups_ahead", "rounds_between", "ring_slots", "workers")
+            keys = ("tasks_a_group", "blocks_a_task", "groups_together", "groups_ahead", "rounds_between", "ring_slots", "workers",
+                    "product")
             row["variants"].append([round(timing.median_us, 1), float(f"{error:.2g}"), {k: parameters[k] for k in keys}])
         row["variants"].sort(key=lambda v: v[0])
     library = partial(torch.nn.functional.conv2d, weight=weight, padding=1)

@@ -142,7 +142,7 @@ ROOM_ORDER = {
     "runtime": ("calls", "stores", "compilers"),
     "scripts": ("language", "schedule", "plan", "compose"),
     "target": ("fitted",),
-    "templates": ("transpose", "flat", "tiles", "rows", "columns", "staged", "packed", "tasks"),
+    "templates": ("transpose", "flat", "tiles", "rows", "columns", "staged", "panels", "packed", "tasks"),
     "tools": ("emit", "commands"),
 }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from tilefuse.templates.columns.template import ColumnsTemplate
 from tilefuse.templates.flat.template import FlatTemplate
 from tilefuse.templates.packed.template import PackedTemplate
+from tilefuse.templates.panels.template import PanelsTemplate
 from tilefuse.templates.parts import Known
 from tilefuse.templates.pattern import pattern_graph, schedule_pattern
 from tilefuse.templates.registry import register
@@ -24,7 +25,7 @@ from tilefuse.templates.transpose.template import TransposeTemplate
 
 TEMPLATES = (TransposeTemplate(), FlatTemplate(), RowsTemplate(), ColumnsTemplate(), StitchedTemplate(), OnlineTemplate(),
              PipelinedTemplate(), ProductChainTemplate(), PipelinedWalkTemplate(), WalkedBackTemplate(), PackedTemplate(),
-             TasksTemplate(), RegisterTileTemplate(), GroupedChainTemplate())
+             TasksTemplate(), RegisterTileTemplate(), GroupedChainTemplate(), PanelsTemplate())
 for _template in TEMPLATES:
     register(_template)
 

@@ -141,6 +141,7 @@ class Request:
     eager_rounding  every value is rounded to its own type, also where it never leaves the kernel (`domain/precision.py`)
     packing         independent parts of the pattern may become parts of a packed kernel; else one body computes the whole pattern
     is_part         the kernel becomes one part of a packed kernel
+    is_task         the kernel becomes a body of tasks in groups of tiles
     fetches_early   the kernel may fetch inputs of the program while the one ahead of it still runs (option `early_start`)
     replaces_calls  the kernel competes with calls of the library: a template leaves products that only others hold (`holds_product`)
     choices         choices of patterns that were scheduled before in this search: a template may take one again for a pattern like it
@@ -155,6 +156,7 @@ class Request:
     eager_rounding: bool = False
     packing: bool = False
     is_part: bool = False
+    is_task: bool = False
     fetches_early: bool = True
     replaces_calls: bool = False
     choices: dict[Hashable, Any] = field(default_factory=dict)

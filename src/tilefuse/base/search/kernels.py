@@ -151,8 +151,15 @@ class TaskLimits:
     kernels: int = bound(
         512, "kernels", "Kernels of a plan that one kernel of tasks takes the place of, at most.",
         "the proof takes a bit for each pair of tasks")
+    panel_rows: tuple[int, ...] = bound((32, 64, 128), "rows", "Rows of the tiles of products by panels.", _PLANNING)
+    panel_columns: tuple[int, ...] = bound((16, 32, 48, 64, 96, 128), "columns", "Columns of these tiles.", _PLANNING)
+    panel_slots: tuple[tuple[int, int], ...] = bound(
+        ((32, 2), (32, 3), (32, 4), (16, 3), (16, 4)), "inner elements, slots", "Depth of a panel, and panels of the ring.", _PLANNING)
+    panel_threads: tuple[int, ...] = bound((128, 256, 512), "threads a block", "Threads of these products.", _PLANNING)
     group_lengths: tuple[int, ...] = bound(
         (128, 64, 256), "places", "Lengths of the groups of a chain's shared axis that are tried.", _PLANNING)
+    chain_products: int = bound(3, "products", "Bodies of a chain's product that are composed and priced with the others.", _PLANNING)
+    other_products: int = bound(8, "products", "Other bodies of a chain's product that a tuner tries.", "each is compiled and timed")
     groups_together: tuple[int, ...] = bound(
         (1, 2, 4), "groups", "Groups whose products with one part of the weights follow each other, as they are tried.", _PLANNING)
     group_counts: int = bound(

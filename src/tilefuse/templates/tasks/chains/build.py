@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import COLUMN, ROW, contraction_of
-from tilefuse.domain.roofline import blocks_at_once, price_work
+from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import EdgeLevel, Level, TileProgram
 from tilefuse.ir.affine import axis
 from tilefuse.ir.graph import Graph
@@ -26,6 +26,7 @@ from tilefuse.templates.registry import kernel_template, kernel_templates
 from tilefuse.templates.request import Request, in_precision
 from tilefuse.templates.tasks.bodies import body_refusal, common_body, composed_refusal
 from tilefuse.templates.tasks.build import Setting
+from tilefuse.templates.tasks.chains.price import ranked_products, workers_of
 from tilefuse.templates.tasks.chains.record import PRODUCER, PRODUCT, USER, GroupedChain, Rhythm, mixture_of
 from tilefuse.templates.tasks.chains.regroup import Grouping, regrouped
 
@@ -90,65 +91,87 @@ def chains_of_length(patterns: Patterns, length: int, device: DeviceSpec, settin
         return
     v, m = patterns.handed
     grouping = Grouping(patterns.whole.type_of(v).shape[axes[0]], length)
-    bodies = _bodies(patterns, {v: axes[0], m: axes[1]}, grouping, device)
-    if isinstance(bodies, Rejected):
-        yield bodies
+    graphs = [regrouped(g, {x: p for x, p in ((v, axes[0]), (m, axes[1])) if x in g.type_by_name}, grouping)
+              for g in (patterns.producer, patterns.product, patterns.user)]
+    producer, product, user = graphs
+    if producer is None or product is None or user is None:
+        yield Rejected(Reason.DOMAIN_MISMATCH, f"%{v} or %{m} is computed from groups, or used, by more than maps")
         return
-    blocks = _blocks_of_group(patterns, bodies, grouping.count, device)
+    ends = tuple(_end(graph, patterns, device) for graph in (producer, user))
+    refusal = next((e for e in ends if isinstance(e, Rejected)), None)
+    products = _products(product, device) if refusal is None else refusal
+    if isinstance(products, Rejected):
+        yield products
+        return
+    first, last = (e for e in ends if isinstance(e, TileProgram))
+    ranked = ranked_products(first, products, last, setting.together, device)
+    if not ranked:
+        yield Rejected(Reason.REGISTERS, f"no block of all three bodies fits a multiprocessor of {device.name}")
+    ends_by_threads: dict[int, tuple[TileProgram | None, TileProgram | None]] = {}
+    for p in ranked[:SEARCH.tasks.chain_products]:
+        threads = p.choice.num_threads
+        if threads not in ends_by_threads:
+            ends_by_threads[threads] = common_body(first, threads, device), common_body(last, threads, device)
+        start, end = ends_by_threads[threads]
+        if start is not None and end is not None:
+            yield from _with_bodies(patterns, (start, p, end), grouping, device, setting)
+
+
+def _with_bodies(patterns: Patterns, bodies: tuple[TileProgram, ...], grouping: Grouping, device: DeviceSpec,
+                 setting: Setting) -> Iterator[TileProgram | Rejected]:
+    """Chains of three bodies, in the rhythms that are tried."""
+    refusal = next((why for b in bodies if (why := composed_refusal(b, device)) is not None), None)
+    blocks = _blocks_of_group(patterns, bodies, grouping.count, device) if refusal is None else refusal
     if isinstance(blocks, Rejected):
         yield blocks
         return
-    workers = _workers(bodies, setting.together, device)
-    if isinstance(workers, Rejected):
-        yield workers
-        return
-    each = _each(bodies, blocks, grouping.count)
-    base = GroupedChain(bodies[0].choice.num_threads, workers, Rhythm(length, 1, 1, 1, (1, 1)), bodies, patterns.handed, grouping.count,
-                        blocks, each, patterns.alone, setting.limit_ms, setting.recorded, setting.together)
+    workers = workers_of(bodies, setting.together, device)
+    base = GroupedChain(bodies[0].choice.num_threads, workers, Rhythm(grouping.length, 1, 1, 1, (1, 1)), bodies, patterns.handed,
+                        grouping.count, blocks, _each(bodies, blocks, grouping.count), patterns.alone, setting.limit_ms, setting.recorded,
+                        setting.together)
     rhythms = [r for together in SEARCH.tasks.groups_together if (r := _rhythm(base, together, device)) is not None]
     if not rhythms:
-        yield Rejected(Reason.MEMORY, f"groups of {length} places in flight exceed a share of {device.name}'s L2")
+        yield Rejected(Reason.MEMORY, f"groups of {grouping.length} places in flight exceed a share of {device.name}'s L2")
     for rhythm in rhythms:
         yield chain_program(patterns.whole, patterns.layouts, replace(base, rhythm=rhythm), device)
 
 
-def _bodies(patterns: Patterns, places: dict[str, int], grouping: Grouping, device: DeviceSpec) -> tuple[TileProgram, ...] | Rejected:
-    """Programs of the three patterns over groups, with one number of threads a block."""
+def with_other_products(program: TileProgram, choice: GroupedChain, device: DeviceSpec) -> Iterator[GroupedChain]:
+    """The chain with other bodies for its product, the fastest by predicted time first."""
+    first, product, last = choice.bodies
+    products = _products(product.graph, device)
+    patterns = Patterns(program.graph, first.graph, product.graph, last.graph, choice.handed, program.layouts, alone=choice.alone)
+    grouping = Grouping(choice.groups * choice.rhythm.length, choice.rhythm.length)
+    setting = Setting(choice.resident, limit_ms=choice.limit_ms, recorded=choice.recorded)
+    ranked = [] if isinstance(products, Rejected) else ranked_products(first, products, last, choice.resident, device)
+    others = [p for p in ranked if p.choice != product.choice]
+    for p in others[:SEARCH.tasks.other_products]:
+        ends = [common_body(end, p.choice.num_threads, device) for end in (first, last)]
+        if ends[0] is not None and ends[1] is not None:
+            other = next(_with_bodies(patterns, (ends[0], p, ends[1]), grouping, device, setting))
+            if isinstance(other, TileProgram) and isinstance(other.choice, GroupedChain):
+                yield other.choice
+
+
+def _end(graph: Graph, patterns: Patterns, device: DeviceSpec) -> TileProgram | Rejected:
+    """The program of a producer or a user over groups."""
+    return choose_program(Request(in_precision(graph, patterns.eager_rounding), patterns.layouts, device, patterns.eager_rounding))
+
+
+def _products(graph: Graph, device: DeviceSpec) -> list[TileProgram] | Rejected:
+    """Programs of the product whose blocks may be tasks: of each template the cheapest one, and those near it."""
     programs: list[TileProgram] = []
-    for n, graph in enumerate((patterns.producer, patterns.product, patterns.user)):
-        grouped = regrouped(graph, {v: p for v, p in places.items() if v in graph.type_by_name}, grouping)
-        if grouped is None:
-            return Rejected(Reason.DOMAIN_MISMATCH, f"%{graph.results[0]} is computed from groups by more than maps")
-        program = _product(grouped, device) if n == PRODUCT else choose_program(
-            Request(in_precision(grouped, patterns.eager_rounding), patterns.layouts, device, patterns.eager_rounding))
-        if isinstance(program, Rejected):
-            return program
-        programs.append(program)
-    threads = programs[PRODUCT].choice.num_threads
-    bodies = [common_body(p, threads, device) for p in programs]
-    for program, body in zip(programs, bodies, strict=True):
-        if body is None:
-            return Rejected(Reason.REGISTERS, f"%{program.graph.results[0]} has no form of {threads} threads a block")
-        refusal = composed_refusal(body, device)
-        if refusal is not None:
-            return refusal
-    return tuple(b for b in bodies if b is not None)
-
-
-def _product(graph: Graph, device: DeviceSpec) -> TileProgram | Rejected:
-    """The cheapest program of the product whose blocks may be tasks: stages of one block, on matrix instructions of warps."""
-    programs: list[tuple[float, TileProgram]] = []
     refusals: list[Rejected] = []
     for template in (t for t in kernel_templates() if not t.packs):
-        program = template.propose(Request(graph, {}, device, is_part=True))
+        program = template.propose(Request(graph, {}, device, is_part=True, is_task=True))
         why = program if isinstance(program, Rejected) else body_refusal(program) or composed_refusal(program, device)
         if why is not None:
             refusals.append(why)
         elif isinstance(program, TileProgram):
-            programs.append((price_work(kernel_template(program.choice).work(program, device), device).us, program))
-    if programs:
-        return min(programs, key=lambda p: p[0])[1]
-    return next((r for r in refusals if r.reason is not Reason.OTHER_TEMPLATE), refusals[0])
+            own = kernel_template(program.choice)
+            others = (own.program_with(program, choice, device) for choice in own.neighbours(program, device))
+            programs += (program, *(p for p in others if isinstance(p, TileProgram)))
+    return programs or next((r for r in refusals if r.reason is not Reason.OTHER_TEMPLATE), refusals[0])
 
 
 def _blocks_of_group(patterns: Patterns, bodies: Sequence[TileProgram], groups: int, device: DeviceSpec) -> tuple[int, ...] | Rejected:
@@ -177,20 +200,6 @@ def _blocks(kernel: Kernel, length_by_slot: dict[str, int], groups: int) -> int 
         if all(span is not None and span[0] >= 0 and span[1] <= length for span, length in spans):
             return count
     return None
-
-
-def _workers(bodies: Sequence[TileProgram], bound: int, device: DeviceSpec) -> int | Rejected:
-    """Blocks that the device holds at once. bound: as `GroupedChain.resident`."""
-    needs = [kernel_template(b.choice).resources(b, device) for b in bodies]
-    threads = bodies[0].choice.num_threads
-    registers, shared = max(n.registers for n in needs), max(n.shared_bytes for n in needs)
-    if bound:
-        registers = min(registers, device.registers_per_multiprocessor // (threads * bound))
-    together = min(blocks_at_once(threads, registers, shared, device), bound or device.max_blocks_per_multiprocessor)
-    if not together:
-        return Rejected(Reason.REGISTERS, f"no block of {threads} threads with about {registers} registers each and {shared} bytes of "
-                                          f"shared memory fits a multiprocessor of {device.name}")
-    return together * device.num_multiprocessors
 
 
 def _each(bodies: Sequence[TileProgram], blocks: Sequence[int], groups: int) -> tuple[int, ...]:
@@ -233,7 +242,7 @@ def chain_program(graph: Graph, layouts: Layouts, choice: GroupedChain, device: 
                   ("tasks_a_group", tuple(choice.tasks(n) for n in range(3))), ("blocks_a_task", choice.each),
                   ("groups_together", rhythm.together), ("groups_ahead", rhythm.ahead), ("rounds_between", rhythm.between),
                   ("ring_slots", rhythm.slots), ("ring_bytes", choice.ring_bytes), ("counters", 3 * choice.groups),
-                  ("threads", choice.threads), ("workers", choice.workers))
+                  ("threads", choice.threads), ("workers", choice.workers), ("product", choice.bodies[PRODUCT].notation))
     notation = "grouped chain { " + " ".join(f"{{ {b.notation} }}" for b in choice.bodies) + " };"
     own = {i.name for i in graph.inputs} | set(graph.results)
     return TileProgram(

@@ -8,29 +8,62 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilefuse.domain.roofline import price_work
+from tilefuse.domain.roofline import blocks_at_once, price_work
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Operations, Work, summed
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.tasks.chains.record import PRODUCER, PRODUCT, USER, GroupedChain
+from tilefuse.templates.template import Resources
 
 
-def body_works(choice: GroupedChain, device: DeviceSpec) -> list[Work]:
-    """Work of each body as a kernel of its own."""
-    return [kernel_template(b.choice).work(b, device) for b in choice.bodies]
+def workers_of(bodies: Sequence[TileProgram], bound: int, device: DeviceSpec) -> int:
+    """Blocks that the device holds at once; 0 where none fits a multiprocessor. bound: as `GroupedChain.resident`."""
+    needs = [kernel_template(b.choice).resources(b, device) for b in bodies]
+    return _workers(needs, bodies[PRODUCT].choice.num_threads, bound, device)
+
+
+def _workers(needs: Sequence[Resources], threads: int, bound: int, device: DeviceSpec) -> int:
+    registers, shared = max(n.registers for n in needs), max(n.shared_bytes for n in needs)
+    if bound:
+        registers = min(registers, device.registers_per_multiprocessor // (threads * bound))
+    together = min(blocks_at_once(threads, registers, shared, device), bound or device.max_blocks_per_multiprocessor)
+    return together * device.num_multiprocessors
+
+
+def ranked_products(first: TileProgram, products: Sequence[TileProgram], last: TileProgram, bound: int, device: DeviceSpec
+                    ) -> list[TileProgram]:
+    """Products in the order of the time that they take beside a producer and a user, the fastest first; those whose blocks fit.
+
+    Boundary traffic, ends and waits are not counted: they are the same for all.
+    """
+    own = [(kernel_template(b.choice).work(b, device), kernel_template(b.choice).resources(b, device)) for b in (first, last)]
+    priced: list[tuple[float, int]] = []
+    for n, p in enumerate(products):
+        template = kernel_template(p.choice)
+        works = [own[0][0], template.work(p, device), own[1][0]]
+        workers = _workers((own[0][1], template.resources(p, device), own[1][1]), p.choice.num_threads, bound, device)
+        if workers:
+            priced.append((price_work(_side_by_side((first, p, last), works, workers, device), device).us, n))
+    return [products[n] for _, n in sorted(priced)]
 
 
 def chain_work(program: TileProgram, choice: GroupedChain, device: DeviceSpec) -> Work:
     """The kernel's work. Source: the works of its bodies, `TaskFigures`."""
-    works = body_works(choice, device)
+    works = [kernel_template(b.choice).work(b, device) for b in choice.bodies]
+    return replace(_side_by_side(choice.bodies, works, choice.workers, device), read_bytes=program.bytes_read,
+                   global_bytes=program.bytes_moved, serial_us=_ends_us(choice, works, device) + _order_us(choice, device))
+
+
+def _side_by_side(bodies: Sequence[TileProgram], works: Sequence[Work], workers: int, device: DeviceSpec) -> Work:
+    """Work of three bodies whose tasks are mixed: blocks of a multiprocessor wait at different times, and there are no waves of blocks."""
     together = summed(works)
-    l2_bytes = sum(max(w.l2_bytes, w.global_bytes) for w in works)
-    threads = tuple(Operations(b.flops) for n, b in enumerate(choice.bodies) if n != PRODUCT)
-    blocks = tuple(replace(b, resident=choice.workers // device.num_multiprocessors) for w in works for b in w.blocks)
-    return Work(1, None, program.bytes_read, program.bytes_moved, l2_bytes, together.shared_bytes,
+    threads = tuple(Operations(b.flops) for n, b in enumerate(bodies) if n != PRODUCT)
+    blocks = tuple(replace(b, resident=workers // device.num_multiprocessors, overlap=replace(b.overlap, waits_hidden=True, last_wave=0.0))
+                   for w in works for b in w.blocks)
+    return Work(1, None, 0, 0, sum(max(w.l2_bytes, w.global_bytes) for w in works), together.shared_bytes,
                 partial_sectors=works[USER].partial_sectors, operations=(*(o for w in works for o in w.operations), *threads),
-                blocks=blocks, energy_pj=together.energy_pj, serial_us=_ends_us(choice, works, device) + _order_us(choice, device))
+                blocks=blocks, energy_pj=together.energy_pj)
 
 
 def _ends_us(choice: GroupedChain, works: Sequence[Work], device: DeviceSpec) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import UserError
 from tilefuse.base.search.limits import SEARCH
-from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.ir import Kernel
@@ -20,10 +20,10 @@ from tilefuse.templates.own_launch import OwnLaunchTemplate
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.request import Request
 from tilefuse.templates.stage_tree import StageTree
-from tilefuse.templates.tasks.chains.build import chain_program
+from tilefuse.templates.tasks.chains.build import chain_program, with_other_products
 from tilefuse.templates.tasks.chains.compose import compose_chain
 from tilefuse.templates.tasks.chains.price import chain_work
-from tilefuse.templates.tasks.chains.record import GroupedChain, Rhythm
+from tilefuse.templates.tasks.chains.record import PRODUCT, GroupedChain, Rhythm
 from tilefuse.templates.template import Overlaps, Resources
 
 
@@ -55,10 +55,10 @@ class GroupedChainTemplate(OwnLaunchTemplate[GroupedChain]):
         return self.choice_of(program).alone
 
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[GroupedChain, ...]:
-        """One parameter changed: distances, groups together, slots of rings, blocks a task, blocks a multiprocessor."""
+        """One thing changed: distances, groups together, slots of rings, blocks a task, blocks a multiprocessor, or the product's body."""
         choice = self.choice_of(program)
         near = (*(replace(choice, rhythm=r) for r in _near(choice.rhythm, choice.groups)), *_near_each(choice),
-                *self._one_more_block(program, device))
+                *self._one_more_block(program, device), *with_other_products(program, choice, device))
         return tuple(c for n, c in enumerate(near) if _varied(c) not in {_varied(choice), *map(_varied, near[:n])})
 
     def _one_more_block(self, program: TileProgram, device: DeviceSpec) -> Iterator[GroupedChain]:
@@ -108,9 +108,9 @@ def _least_slots(choice: GroupedChain) -> tuple[int, int]:
     return min(ahead + r.together, choice.groups), min((between + 1) * r.together, choice.groups)
 
 
-def _varied(choice: GroupedChain) -> tuple[Rhythm, tuple[int, ...], int]:
+def _varied(choice: GroupedChain) -> tuple[Rhythm, tuple[int, ...], int, Choice]:
     """The parameters that neighbours vary."""
-    return choice.rhythm, choice.each, choice.resident
+    return choice.rhythm, choice.each, choice.resident, choice.bodies[PRODUCT].choice
 
 
 def _near(rhythm: Rhythm, groups: int) -> Iterator[Rhythm]:
