@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import tilefuse
+from tilefuse.passes.device.minimal_filtering import minimal_filtering
 from tilefuse.target.device import H200
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -63,11 +64,31 @@ def test_blocks_of_sixteen_bits(dtype: torch.dtype) -> None:
     assert (ours.double() - exact).abs().max() < 16 * torch.finfo(dtype).eps
 
 
+def plain_error(x: torch.Tensor, weight: torch.Tensor, padding: int) -> float:
+    """Largest error of F(4x4, 3x3) by torch's own f32 operations, without tf32: sums in another order, the same growth of roundings."""
+    filtering = minimal_filtering(4)
+    n, m = filtering.positions, filtering.results
+    inputs, filters, outputs = (torch.tensor([[float(c) for c in row] for row in matrix], device=x.device)
+                                for matrix in (filtering.inputs, filtering.filters, filtering.outputs))
+    places = [side + 2 * padding - 2 for side in x.shape[2:]]
+    more = [-p % m for p in places]
+    padded = torch.nn.functional.pad(x, (padding, padding + more[1], padding, padding + more[0]))
+    tiles = torch.einsum("pi,bctuij,qj->bctupq", inputs, padded.unfold(2, n, m).unfold(3, n, m), inputs)
+    kernels = torch.einsum("pi,kcij,qj->kcpq", filters.double(), weight.double(), filters.double()).float()
+    products = torch.einsum("bctupq,kcpq->bktupq", tiles, kernels)
+    y = torch.einsum("ip,bktupq,jq->bktiuj", outputs, products, outputs)
+    y = y.reshape(*y.shape[:2], y.shape[2] * m, y.shape[4] * m)[:, :, :places[0], :places[1]]
+    return float((y.double() - torch.nn.functional.conv2d(x.double(), weight.double(), padding=padding)).abs().max())
+
+
 @pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize(("channels", "features", "side", "padding", "batch"), [
     (64, 64, 56, 1, 32), (32, 64, 41, 1, 9), (33, 20, 13, 1, 3), (128, 96, 28, 0, 8), (16, 48, 30, 2, 5)])
 def test_chains_in_groups(channels: int, features: int, side: int, padding: int, batch: int) -> None:
-    """One kernel for transforms and products: the same errors, call after call, in a graph, and on several streams at once."""
+    """One kernel for transforms and products, call after call, in a graph, and on several streams at once.
+
+    Errors are at most twice those of the same algorithm by torch in f32; tf32 would make them 30 times as large.
+    """
     model, places = Block(channels, features, padding).eval().cuda(), side + 2 * padding - 2
     last = torch.channels_last
     x = [torch.randn(batch, channels, side, side, device="cuda").to(memory_format=last) for _ in range(3)]
@@ -76,10 +97,11 @@ def test_chains_in_groups(channels: int, features: int, side: int, padding: int,
         program = tilefuse.compile(model, (x[0], r), winograd="always", tile_groups="always", channels_last="always")
         wide = Block(channels, features, padding).eval().cuda().double()
         exact = [wide(image.double(), r.double()) for image in x]
+        bound = 2 * max(plain_error(image, model.convolution.weight, padding) for image in x)
     assert "group_length" in str(program.explain(json=True))
     for _ in range(20):
         for image, expected in zip(x, exact, strict=True):
-            assert (program(image, r).double() - expected).abs().max() < 2e-5
+            assert (program(image, r).double() - expected).abs().max() < bound
     graph = torch.cuda.CUDAGraph()
     given = x[0].clone(memory_format=torch.preserve_format)
     with torch.cuda.graph(graph):
@@ -87,7 +109,7 @@ def test_chains_in_groups(channels: int, features: int, side: int, padding: int,
     for image, expected in zip(x, exact, strict=True):
         given.copy_(image)
         graph.replay()
-        assert (captured.double() - expected).abs().max() < 2e-5
+        assert (captured.double() - expected).abs().max() < bound
     streams = [torch.cuda.Stream() for _ in x]
     torch.cuda.synchronize()
     results = []
@@ -96,7 +118,7 @@ def test_chains_in_groups(channels: int, features: int, side: int, padding: int,
             with torch.cuda.stream(stream):
                 results.append((program(image, r), expected))
     torch.cuda.synchronize()
-    assert all((result.double() - expected).abs().max() < 2e-5 for result, expected in results)
+    assert all((result.double() - expected).abs().max() < bound for result, expected in results)
 
 
 @pytest.mark.usefixtures("strict")
@@ -113,4 +135,4 @@ def test_rhythms_of_chains() -> None:
     results = [with_code(generated, code)(x)[0].clone() for code in codes]
     assert len(results) > 8 and all(torch.equal(result, results[0]) for result in results)
     exact = torch.nn.functional.conv2d(x.double(), torch.from_numpy(layer.weight()).double().cuda(), padding=1)
-    assert (results[0].double() - exact).abs().max() < 2e-5
+    assert (results[0].double() - exact).abs().max() < 2 * plain_error(x, torch.from_numpy(layer.weight()).cuda(), 1)

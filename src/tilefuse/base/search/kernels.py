@@ -154,7 +154,9 @@ class TaskLimits:
     panel_rows: tuple[int, ...] = bound((32, 64, 128), "rows", "Rows of the tiles of products by panels.", _PLANNING)
     panel_columns: tuple[int, ...] = bound((16, 32, 48, 64, 96, 128), "columns", "Columns of these tiles.", _PLANNING)
     panel_slots: tuple[tuple[int, int], ...] = bound(
-        ((32, 2), (32, 3), (32, 4), (16, 3), (16, 4)), "inner elements, slots", "Depth of a panel, and panels of the ring.", _PLANNING)
+        ((32, 4), (32, 3), (32, 2), (16, 4), (16, 3)), "inner elements, slots",
+        "Depth of a panel, and panels of the ring; of equal prices the first one.", _PLANNING)
+    panel_turns: tuple[int, ...] = bound((1, 2, 3, 4, 6), "tiles", "Tiles that a block of these products takes.", _PLANNING)
     panel_threads: tuple[int, ...] = bound((128, 256, 512), "threads a block", "Threads of these products.", _PLANNING)
     group_lengths: tuple[int, ...] = bound(
         (128, 64, 256), "places", "Lengths of the groups of a chain's shared axis that are tried.", _PLANNING)

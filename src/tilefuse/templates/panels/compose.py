@@ -1,8 +1,8 @@
 """Kernel IR of a product by panels.
 
     copy panels 0 and 1
-    for each panel k:  wait for its copies | barrier | copy panel k + 2 | products of panel k, added to the sums
-    store the sums
+    for each tile:  for each panel k:  wait for its copies | barrier | copy panel k + 2 | products of panel k, added to the sums
+                    store the sums, while the first panels of the next tile are on their way
 """
 from __future__ import annotations
 
@@ -38,17 +38,20 @@ class _Names:
 def compose_panels(program: TileProgram, product: PanelProduct, choice: Panels, device: DeviceSpec, taken: set[str]) -> Kernel:
     """The kernel of a product by panels."""
     names = _names(program, product, choice, taken)
-    lets, at = _places(product, choice)
     steps = product.contraction.inner // choice.depth
-    body: list[Stmt] = [*lets, Comment(f"%{product.node.name}: {steps} panels of {choice.depth} inner elements"),
-                        Declare(names.total, F32, choice.sums), _zeros(names.total, choice.sums)]
+    panels = steps * choice.turns
+    body: list[Stmt] = [Comment(f"%{product.node.name}: {choice.turns} tiles, {steps} panels of {choice.depth} inner elements each"),
+                        *_warp(choice)]
     for panel in range(choice.slots - 1):
-        body += (*_copies(product, choice, names, at, number(panel)), AsyncGroup()) if panel < steps else (AsyncGroup(),)
-    following = axis("panel") + (choice.slots - 1)
-    copies: tuple[Stmt, ...] = tuple(_copies(product, choice, names, at, following))
-    copies = (If((Bound(axis("panel"), 0, steps - choice.slots + 1),), copies),) if steps >= choice.slots else ()
-    turn = (AsyncWait(choice.slots - 2), Barrier(), *copies, AsyncGroup(), *_multiply(product, choice, names))
-    body += (For("panel", number(0), number(steps), 1, turn, rolled=True), *_stores(product, choice, names, at))
+        body += (*_copies(product, choice, names, number(panel), f"_{panel}"), AsyncGroup()) if panel < panels else (AsyncGroup(),)
+    flat = Let("flat", axis("turn") * steps + axis("panel"), panels)
+    copies = tuple(_copies(product, choice, names, axis("flat") + (choice.slots - 1), "_next"))
+    copies = (If((Bound(axis("flat"), 0, panels - choice.slots + 1),), copies),) if panels >= choice.slots else ()
+    turn = (flat, AsyncWait(choice.slots - 2), Barrier(), *copies, AsyncGroup(), *_multiply(product, choice, names))
+    lets, at = _places(product, choice, axis("turn"), "")
+    tile = (Declare(names.total, F32, choice.sums), _zeros(names.total, choice.sums),
+            For("panel", number(0), number(steps), 1, turn, rolled=True), *lets, *_stores(product, choice, names, at))
+    body.append(For("turn", number(0), number(choice.turns), 1, tile, rolled=True))
     buffers = (names.left, names.right, names.result, names.left_slots, names.right_slots)
     shared = product.shared_bytes(choice)
     header = (f"nodes: %{product.node.name}", f"schedule: {program.notation}", f"shared memory: {shared} bytes, {choice.slots} slots")
@@ -74,37 +77,46 @@ def _names(program: TileProgram, product: PanelProduct, choice: Panels, taken: s
                   fresh(f"{product.node.name}_sum"), fresh(f"{product.node.name}_part"))
 
 
-def _places(product: PanelProduct, choice: Panels) -> tuple[list[Stmt], dict[str, Affine]]:
-    """Names of the block's tile and the warp's place, and the first element of the tile by axis."""
+def _warp(choice: Panels) -> tuple[Stmt, ...]:
+    """Names of the warp's place and the lane."""
+    warps = choice.down * choice.across
+    return (Let("warp", axis("thread") // WARP, warps), Let("lane", axis("thread") % WARP, WARP),
+            Let("warp_down", axis("warp") // choice.across, choice.down), Let("warp_across", axis("warp") % choice.across, choice.across))
+
+
+def _places(product: PanelProduct, choice: Panels, turn: Affine, stem: str) -> tuple[list[Stmt], dict[str, Affine]]:
+    """Names of the block's tile number `turn`, and the first element of the tile by axis."""
     shape, axes = product.node.type.shape, product.contraction.axes
     counts = (*shape[:-2], shape[-2] // choice.rows, shape[-1] // choice.columns)
-    lets: list[Stmt] = []
+    tile = f"tile{stem}"
+    lets: list[Stmt] = [Let(tile, axis("block") * choice.turns + turn, product.num_tiles(choice))]
     at: dict[str, Affine] = {}
-    step: Affine = axis("block")
+    step: Affine = axis(tile)
     for n in range(len(axes) - 1, -1, -1):
         if counts[n] == 1:
             at[axes[n]] = number(0)
             continue
-        lets.append(Let(f"tile_{axes[n]}", step % counts[n] if n else step, counts[n]))
-        at[axes[n]] = axis(f"tile_{axes[n]}") * {ROW: choice.rows, COLUMN: choice.columns}.get(axes[n], 1)
+        name = f"tile_{axes[n]}{stem}"
+        lets.append(Let(name, step % counts[n] if n else step, counts[n]))
+        at[axes[n]] = axis(name) * {ROW: choice.rows, COLUMN: choice.columns}.get(axes[n], 1)
         step = step // counts[n]
-    warps = choice.down * choice.across
-    lets += [Let("warp", axis("thread") // WARP, warps), Let("lane", axis("thread") % WARP, WARP),
-             Let("warp_down", axis("warp") // choice.across, choice.down), Let("warp_across", axis("warp") % choice.across, choice.across)]
     return lets, at
 
 
-def _copies(product: PanelProduct, choice: Panels, names: _Names, at: dict[str, Affine], panel: Affine) -> list[Stmt]:
-    """Copies of one panel of both operands into its slot, 16 bytes a thread at a time."""
+def _copies(product: PanelProduct, choice: Panels, names: _Names, flat: Affine, stem: str) -> list[Stmt]:
+    """Copies of panel `flat` of the block, counted over all its tiles, into its slot, 16 bytes a thread at a time."""
     c = product.contraction
-    slot = panel % choice.slots
+    steps = c.inner // choice.depth
+    lets, at = _places(product, choice, flat // steps, stem)
+    slot, inner = flat % choice.slots, flat % steps * choice.depth
     left, right = product.slot_elements(choice)
     rows, row = product.right_shape(choice)
     right_names = (COLUMN, INNER) if c.inner_last_right else (INNER, COLUMN)
-    return [*_copy(names.left, names.left_slots, slot * left, (choice.rows, product.left_row(choice), choice.depth), (ROW, INNER),
-                   c.left_index, _shape(product, names.left), at, panel * choice.depth, choice),
+    return [*lets,
+            *_copy(names.left, names.left_slots, slot * left, (choice.rows, product.left_row(choice), choice.depth), (ROW, INNER),
+                   c.left_index, _shape(product, names.left), at, inner, choice),
             *_copy(names.right, names.right_slots, slot * right, (rows, row, choice.depth if c.inner_last_right else choice.columns),
-                   right_names, c.right_index, _shape(product, names.right), at, panel * choice.depth, choice)]
+                   right_names, c.right_index, _shape(product, names.right), at, inner, choice)]
 
 
 def _shape(product: PanelProduct, operand: Buffer) -> tuple[int, ...]:
@@ -144,7 +156,7 @@ def _multiply(product: PanelProduct, choice: Panels, names: _Names) -> tuple[Stm
     """Products of the panel at hand in sums of their own, which are then added: sums of many panels are as exact as those of few."""
     m, n = choice.instructions
     c = product.contraction
-    slot = axis("panel") % choice.slots
+    slot = axis("flat") % choice.slots
     left, right = product.slot_elements(choice)
     _, right_row = product.right_shape(choice)
     left_row = product.left_row(choice)

@@ -40,9 +40,13 @@ class PanelProduct:
         """Places of the lead axes together."""
         return prod(self.node.type.shape[:-2])
 
-    def num_blocks(self, choice: Panels) -> int:
-        """A block for each tile."""
+    def num_tiles(self, choice: Panels) -> int:
+        """Tiles of the result."""
         return self.lead * (self.node.type.shape[-2] // choice.rows) * (self.node.type.shape[-1] // choice.columns)
+
+    def num_blocks(self, choice: Panels) -> int:
+        """Blocks, each with as many tiles."""
+        return self.num_tiles(choice) // choice.turns
 
     def left_row(self, choice: Panels) -> int:
         """Elements of a row of a left panel in shared memory, padding included."""
@@ -82,6 +86,8 @@ def why_not(product: PanelProduct, choice: Panels, device: DeviceSpec) -> Reject
     rows, columns = product.node.type.shape[-2:]
     if rows % choice.rows or columns % choice.columns or product.contraction.inner % choice.depth:
         return Rejected(Reason.DOMAIN_MISMATCH, f"tiles of {choice.rows} x {choice.columns} x {choice.depth} do not cover the product")
+    if product.num_tiles(choice) % choice.turns:
+        return Rejected(Reason.DOMAIN_MISMATCH, f"{product.num_tiles(choice)} tiles are no multiple of {choice.turns}")
     m, n = choice.instructions
     whole = m * MMA_ROWS * choice.down == choice.rows and n * MMA_COLUMNS * choice.across == choice.columns
     if not whole or min(m, n) < 1 or choice.depth % MMA_INNER_F32 or (choice.columns % COPIED and not product.contraction.inner_last_right):
@@ -107,10 +113,15 @@ def candidates(product: PanelProduct, device: DeviceSpec) -> Iterator[Panels]:
         for columns in limits.panel_columns:
             for down in (1, 2, 4, 8):
                 for across in (1, 2, 4):
-                    for depth, slots in limits.panel_slots:
-                        choice = Panels(rows, columns, down, across, depth, slots)
+                    for depth, slots, turns in product_of_axes(limits.panel_slots, limits.panel_turns):
+                        choice = Panels(rows, columns, down, across, depth, slots, turns)
                         if choice.num_threads in limits.panel_threads and why_not(product, choice, device) is None:
                             yield choice
+
+
+def product_of_axes(slots: tuple[tuple[int, int], ...], turns: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+    """(depth, slots, turns) of each ring with each number of tiles a block."""
+    return ((depth, count, turn) for depth, count in slots for turn in turns)
 
 
 def choose_panels(product: PanelProduct, graph: Graph, device: DeviceSpec) -> Panels | Rejected:
@@ -132,11 +143,10 @@ def panels_work(product: PanelProduct, choice: Panels, graph: Graph, device: Dev
     copied = (choice.rows + choice.columns) * inner * itemsize
     stored = choice.rows * choice.columns * itemsize
     steps = inner // choice.depth
-    main = StageWork(((("l2", copied / rate),), (("tensor", busy),)), fitted.global_cycles + wait + steps * fitted.barrier_cycles)
-    blocks = product.num_blocks(choice)
+    main = StageWork(((("l2", (copied + stored) / rate),), (("tensor", busy),)), wait + steps * fitted.barrier_cycles)
+    blocks, tiles = product.num_blocks(choice), product.num_tiles(choice)
     resident = max(1, blocks_at_once(choice.num_threads, registers_of(choice, device), product.shared_bytes(choice), device))
-    stages = main, StageWork(((("l2", stored / rate),),))
-    work = BlockWork(blocks, choice.num_threads, resident, 1, stages, (), device.fitted.online.overlap)
+    once = StageWork(wait_cycles=fitted.global_cycles + fitted.stage_cycles)
+    work = BlockWork(blocks, choice.num_threads, resident, choice.turns, (main,), (once,), device.fitted.online.overlap)
     boundary = boundary_work(graph)
-    shared_bytes = 2 * blocks * copied
-    return Work(1, None, boundary.read_bytes, boundary.global_bytes, blocks * (copied + stored), shared_bytes, blocks=(work,))
+    return Work(1, None, boundary.read_bytes, boundary.global_bytes, tiles * (copied + stored), 2 * tiles * copied, blocks=(work,))

@@ -9,7 +9,10 @@ from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """A block computes `rows` x `columns` results; its warps lie `down` x `across`. Panels of `depth` inner elements pass `slots` slots."""
+    """A block computes `turns` tiles of `rows` x `columns` results one after another; its warps lie `down` x `across` in a tile.
+
+    Panels of `depth` inner elements pass `slots` slots, those of the next tile behind those of the present one.
+    """
 
     template: ClassVar[str] = "panels"
 
@@ -19,6 +22,7 @@ class Panels:
     across: int
     depth: int
     slots: int
+    turns: int = 1
 
     @property
     def num_threads(self) -> int:

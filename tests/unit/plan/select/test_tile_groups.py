@@ -79,7 +79,8 @@ def test_explained() -> None:
     made = generated(64, 64, 56, tile_groups="always")
     kernel = next(k for k in made.plan.kernels if k.generator == "groups")
     parameters = dict(kernel.program.parameters)
-    assert parameters["groups"] == 64 * 14 * 14 // parameters["group_length"] and parameters["ring_bytes"] < 40 << 20 and len(parameters["ring_slots"]) == 2
+    assert parameters["groups"] == 64 * 14 * 14 // parameters["group_length"]
+    assert parameters["ring_bytes"] < 40 << 20 and len(parameters["ring_slots"]) == 2
     assert "grid" in {e.level.value for e in kernel.levels}
     assert kernel.program.notation.startswith("grouped chain") and "ring_slots" in str(made.explain(json=True))
 

@@ -57,8 +57,8 @@ class GroupedChainTemplate(OwnLaunchTemplate[GroupedChain]):
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[GroupedChain, ...]:
         """One thing changed: distances, groups together, slots of rings, blocks a task, blocks a multiprocessor, or the product's body."""
         choice = self.choice_of(program)
-        near = (*(replace(choice, rhythm=r) for r in _near(choice.rhythm, choice.groups)), *_near_each(choice),
-                *self._one_more_block(program, device), *with_other_products(program, choice, device))
+        near = (*with_other_products(program, choice, device), *self._one_more_block(program, device),
+                *(replace(choice, rhythm=r) for r in _near(choice.rhythm, choice.groups)), *_near_each(choice))
         return tuple(c for n, c in enumerate(near) if _varied(c) not in {_varied(choice), *map(_varied, near[:n])})
 
     def _one_more_block(self, program: TileProgram, device: DeviceSpec) -> Iterator[GroupedChain]:
