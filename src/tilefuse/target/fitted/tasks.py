@@ -7,9 +7,9 @@ from tilefuse.target.fitted.evidence import measured
 
 _COMMAND = "python -m benchmarks.tasks"
 _CHAIN_COMMAND = "python -m benchmarks.winograd_groups"
-_CHAINS = ("one H200, c2247427, Winograd layers (64, 64, 56), (128, 128, 28), (192, 48, 56), (32, 64, 208), f32, products of whole "
-           "operands: 203, 192, 398 and 1590 us; products over counted cycles 1.24, 1.19, 1.10 and 1.18 (benchmarks/results/winograd-groups-h200-"
-           "20261130.jsonl)")
+_CHAINS = ("one H200, c2247427, Winograd layers in f32, products of whole operands: (64, 64, 56) 203 us, (128, 128, 28) 192, (192, 48, 56) "
+           "398, (32, 64, 208) 1590; products over counted cycles 1.24, 1.19, 1.10 and 1.18 "
+           "(benchmarks/results/winograd-groups-h200-20261130.jsonl)")
 
 
 @dataclass(frozen=True, slots=True)
