@@ -5,6 +5,8 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tilefuse.base.construction import quickly_built
+
 
 class Reason(enum.Enum):
     """Closed list of reasons; `explain` groups rejected candidates by them."""
@@ -31,6 +33,7 @@ class Reason(enum.Enum):
     OTHER_TEMPLATE = "other-template"
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """Why a candidate cannot be used; `detail` carries the numbers that decided it, `remedy` what a user who wrote it may write instead."""

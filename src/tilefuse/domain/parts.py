@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 
+from tilefuse.base.construction import replace
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Graph, Input, Node, node_inputs
 from tilefuse.ir.layouts import Layouts

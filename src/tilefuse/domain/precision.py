@@ -9,8 +9,8 @@ turns this off. A node that only converts an f32 value stays, and so do conversi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
+from tilefuse.base.construction import replace
 from tilefuse.domain.contraction import contraction_of
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph, Node, Type

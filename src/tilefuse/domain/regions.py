@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.base.memo import remembered
 from tilefuse.ir.affine import Affine, Extents, Term, axes_of, axis, bounds, from_terms, number, simplify, substitute
 from tilefuse.ir.scalar import Bound
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Span:
     """`extent` elements of a dimension from `offset` on, an expression over grid axes. Units: elements."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Union
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.base.errors import InternalError
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import BOOL, DTYPES, I64, DType
@@ -43,7 +44,8 @@ ResolvedLeaf = Union[Use, Touch]
 Resolved = Union[Const, Index, Use, Touch, "Call[Resolved]", "Guard[Resolved]"]
 
 
-@dataclass(frozen=True)
+@quickly_built
+@dataclass(frozen=True, slots=True)
 class Instance:
     """One node at one coordinate.
 

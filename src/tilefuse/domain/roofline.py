@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf, sqrt
 
+from tilefuse.base.construction import quickly_built, replace
 from tilefuse.domain.work import BlockWork, Ending, LeastBlocks, Unit, Waves, Work
 from tilefuse.target.calibration import peak_bytes_per_s
 from tilefuse.target.capabilities import LEAST_THREAD_REGISTERS
@@ -63,6 +64,7 @@ def streamed_us(num_bytes: float, device: DeviceSpec) -> float:
     return num_bytes / device.global_bytes_per_s * 1e6
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Parts of a step's predicted time. The slowest of the `*_us` decides; launches, `serial_us` and `ending_us` come on top.

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.base.errors import InternalError
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.resolved import Domain
@@ -26,6 +27,7 @@ class Level(enum.Enum):
     GLOBAL = "global"
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class EdgeLevel:
     """The level of the edge producer -> user."""
@@ -68,7 +70,8 @@ class StagePlan(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@quickly_built
+@dataclass(frozen=True, slots=True)
 class TileProgram:
     """All decisions of one kernel: template, tiles, launch, traffic. `templates.compose` turns it into kernel IR and decides nothing.
 

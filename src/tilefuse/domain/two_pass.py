@@ -9,8 +9,7 @@ algorithm.
 """
 from __future__ import annotations
 
-from dataclasses import replace
-
+from tilefuse.base.construction import replace
 from tilefuse.domain.resolved import Domain, Instance, Resolved, Use, rebuilt, resolved_dtype
 from tilefuse.ir.scalar import Call, const
 

@@ -5,10 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.target.fitted.stages import OverlapFigures
 from tilefuse.target.launch import Launch
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Operations:
     """Operations on one unit of a multiprocessor.
@@ -26,6 +28,7 @@ class Operations:
 Unit = Literal["threads", "tensor", "special", "shared", "l2", "global"]
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class StageWork:
     """Work of one stage of a thread block on one tile.
@@ -63,6 +66,7 @@ class StageWork:
         return StageWork(paths, self.wait_cycles * count, self.chain_cycles * count)
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class BlockWork:
     """Work of the thread blocks of a kernel of stages, or of those of its parts that are alike.
@@ -93,6 +97,7 @@ class BlockWork:
         return busy
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class LeastBlocks:
     """Least work of the thread blocks of a candidate whose stages are not known yet.
@@ -167,6 +172,7 @@ class Ending:
     arrivals: int
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Work:
     """Work of one step of a program. Parts that move data, compute and wait hide each other; launches and `serial_us` come on top.

@@ -12,6 +12,8 @@ from functools import lru_cache
 from math import gcd
 from typing import Any, Union
 
+from tilefuse.base.construction import quickly_built
+
 
 @dataclass(frozen=True, slots=True)
 class FloorDiv:
@@ -65,6 +67,7 @@ def _term_key(term: Term) -> tuple[bool, str]:
     return (False, atom) if isinstance(atom, str) else (True, atom.text)
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Affine:
     """`const` + the sum of coefficient * atom. Build with `axis`, `number` and operators, not by hand."""

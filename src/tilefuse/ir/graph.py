@@ -11,6 +11,7 @@ from functools import cached_property
 from math import prod
 from typing import Union
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.base.source import Span
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Expr, reads
@@ -52,6 +53,7 @@ class Input:
     constant: bool = False
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Node:
     """One tensor expression.
@@ -114,6 +116,7 @@ class Node:
         return self._reads
 
 
+@quickly_built
 @dataclass(frozen=True)
 class Graph:
     """A tensor program. `updates` are (input, value) pairs: after a run the input's storage holds the value."""

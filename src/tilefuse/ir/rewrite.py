@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
+from tilefuse.base.construction import replace
 from tilefuse.ir.affine import axis
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import rename_reads, substitute_axes

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, Union
 import ml_dtypes
 import numpy as np
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.ir.affine import Affine, Extents, substitute
 from tilefuse.ir.dtype import DTYPES, PART_OF, DType
 
@@ -45,6 +46,7 @@ class Const:
         return float(self.text) if self.dtype.is_float else int(self.text)
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Read:
     """An element of a named value at affine subscripts, one a dimension."""
@@ -72,6 +74,7 @@ class Index:
     affine: Affine
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Operand]):
     """A scalar function of `ops.SCALAR_OPS`, or a conversion: then `fn` is the name of the target dtype."""

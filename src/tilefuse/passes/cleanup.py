@@ -1,9 +1,10 @@
 """Passes that remove superfluous nodes: equal nodes and dead nodes."""
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
+from tilefuse.base.construction import replace
 from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.rewrite import rename_operands

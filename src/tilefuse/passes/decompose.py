@@ -6,10 +6,11 @@ an entry of `EXPANSIONS`: it emits its nodes through a TensorBuilder and gives t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from tilefuse.base.construction import replace
 from tilefuse.ir.affine import floordiv
 from tilefuse.ir.building.build import axis_names
 from tilefuse.ir.building.tensor import TensorBuilder

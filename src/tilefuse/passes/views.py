@@ -6,10 +6,11 @@ they travel.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from tilefuse.base.construction import replace
 from tilefuse.ir.affine import Affine, axis, bounds, row_major_strides, substitute
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.layouts import window_of

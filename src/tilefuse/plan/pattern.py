@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilefuse.base.candidate import Rejected
+from tilefuse.base.construction import quickly_built
 from tilefuse.domain.tile import EdgeLevel, TileProgram
 from tilefuse.ir.graph import Graph, Input, Node, node_inputs
 from tilefuse.ir.layouts import Layouts
@@ -17,6 +18,7 @@ from tilefuse.ir.library.side_by_side import KIND as SIDE_BY_SIDE
 from tilefuse.ir.library.side_by_side import OPERATOR, windows_of
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """Nodes for one kernel, in graph order, and those of their values that other kernels, library calls or the caller need."""

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilefuse.base.construction import quickly_built
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -18,6 +20,7 @@ class Parameter:
     role: str
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Grid and block of a kernel. All kernels use one grid dimension and one block dimension.

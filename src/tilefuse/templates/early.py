@@ -1,8 +1,7 @@
 """Whether a kernel may stand ready before the kernel ahead of it has ended. Lowering decides by it, and prices count the start by it."""
 from __future__ import annotations
 
-from dataclasses import replace
-
+from tilefuse.base.construction import replace
 from tilefuse.domain.roofline import early_start_us
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.domain.tile import EdgeLevel, Level
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph
@@ -24,6 +25,7 @@ from tilefuse.templates.notation import Attr
 StageKind = Literal["copy", "map", "reduce", "product"]
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class TreeValue:
     """A value that a stage computes or brings on chip.
@@ -49,6 +51,7 @@ class TreeValue:
     spread: tuple[tuple[str, Attr], ...] = ()
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class TreeStage:
     """Values computed together. by: the unit that copies or multiplies; barrier: all threads of the block meet in front of it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph, Node, Type
@@ -21,6 +22,7 @@ Sizes = tuple[int, int, int]
 ROW, INNER, COLUMN = 0, 1, 2
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class ProductOperand:
     """An operand of a product. place: the product's sizes that its last two dimensions are. memory: None where no strides describe it.

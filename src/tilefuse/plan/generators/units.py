@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.ir.graph import Graph, library_call_key
 from tilefuse.ir.order import topological_order
 from tilefuse.plan.generators.light import closure
@@ -16,6 +17,7 @@ from tilefuse.plan.pattern import Pattern, View
 from tilefuse.plan.rewrites.views import is_window
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Unit:
     """core: nodes this unit is responsible for, in graph order; extra: nodes it recomputes besides."""

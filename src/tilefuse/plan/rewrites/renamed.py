@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
+from tilefuse.base.construction import replace
 from tilefuse.ir.graph import Node
 from tilefuse.ir.scalar import Expr, Lookup, Read, transform
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.base.errors import InfeasibleError, InternalError, ToolchainError
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.plan.select.cycles import Contraction, Cycle
@@ -23,6 +24,7 @@ from tilefuse.plan.select.cycles import Contraction, Cycle
 SCORE_TOLERANCE_US = 1e-6
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Column:
     """A candidate as a column of the program. Units: `score_us` is the time that it saves, in microseconds."""

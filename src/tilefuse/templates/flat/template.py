@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.construction import replace
 from tilefuse.domain.access import accesses
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram

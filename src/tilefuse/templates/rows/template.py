@@ -1,9 +1,8 @@
 """Reductions along memory as a template."""
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.construction import replace
 from tilefuse.domain.access import Access, accesses
 from tilefuse.domain.online import with_online_sums
 from tilefuse.domain.resolved import Domain

@@ -5,9 +5,9 @@ A block holds some rows of the results for the whole walk; of each right operand
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.construction import replace
 from tilefuse.domain.contraction import INNER, contraction_of, f32_pad, matrix_arithmetic
 from tilefuse.ir.dtype import DType
 from tilefuse.target.capabilities import MMA_ROWS, WARP

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import DType
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_INNER, MMA_INNER_F32
@@ -17,7 +18,8 @@ LANES = 16
 STEP = 4
 
 
-@dataclass(frozen=True)
+@quickly_built
+@dataclass(frozen=True, slots=True)
 class OnChip:
     """A tile in shared memory, rows `pitch` elements apart; `fill`: rows and columns from the end of the value on hold zeros.
 
@@ -45,7 +47,8 @@ class OnChip:
         return self.elements * self.stages * self.dtype.itemsize
 
 
-@dataclass(frozen=True)
+@quickly_built
+@dataclass(frozen=True, slots=True)
 class OnlinePlan:
     """One kernel: the form, its tiles, and how threads share them.
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.construction import quickly_built
 from tilefuse.base.memo import remembered_for_last
 from tilefuse.domain.contraction import INNER, Contraction, contraction_of
 from tilefuse.ir.affine import NO_EXTENT, Affine, axis, delinearise, number, row_major_strides, substitute
@@ -33,7 +34,8 @@ LEAD, ROW, WALK, WIDTH = "lead", "row", "walk", "width"
 NARROW = ("f16", "bf16")
 
 
-@dataclass(frozen=True)
+@quickly_built
+@dataclass(frozen=True, slots=True)
 class Operand:
     """One operand of a product as an expression over LEAD and the two axes named; `rows` is the axis that memory's rows go along."""
 

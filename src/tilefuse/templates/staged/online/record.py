@@ -4,7 +4,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilefuse.base.construction import quickly_built
 
+
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Online:
     """Products along an axis that is walked (`products.py`): `rows` rows of results a block, shared by `threads` threads; `columns`

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
+from tilefuse.base.construction import replace
 from tilefuse.domain.contraction import Tiling, product_cycles
 from tilefuse.domain.roofline import blocks_at_once
 from tilefuse.domain.work import BlockWork, StageWork, Unit, Work

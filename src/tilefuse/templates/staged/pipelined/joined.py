@@ -7,8 +7,8 @@ A gradient of GELU is a dozen such nodes; as one expression its 1 + erf is one f
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
+from tilefuse.base.construction import replace
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Call, Expr, Lookup, Read, reads, substitute_axes, transform, walk

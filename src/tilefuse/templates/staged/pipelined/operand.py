@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.construction import quickly_built
 from tilefuse.domain.contraction import COLUMN, GROUP, INNER, ROW, Contraction
 from tilefuse.domain.flat_product import axes_of
 from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, substitute
@@ -23,7 +24,8 @@ from tilefuse.target.memory import LINE_BYTES, SECTOR_BYTES
 from tilefuse.templates.staged.pipelined.swapped.stored import Stored, stored_of
 
 
-@dataclass(frozen=True)
+@quickly_built
+@dataclass(frozen=True, slots=True)
 class Operand:
     """An operand of the product over the lead axes, its line axis (rows or columns of the product) and INNER.
 

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from tilefuse.base.construction import quickly_built, replace
 from tilefuse.domain.contraction import GROUP, INNER, ROW
 from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import BF16, F16, F32
@@ -41,7 +42,8 @@ LANE_NEIGHBOURS = SWIZZLE_LINE_BYTES // F16.itemsize // ROW_LANES
 LOW_TILES = 2
 
 
-@dataclass(frozen=True)
+@quickly_built
+@dataclass(frozen=True, slots=True)
 class OperandTile:
     """One slot's tile of an operand: `lines` lines (rows or columns of the product) by `depth` elements of the inner axis, in panels.
 
@@ -118,7 +120,8 @@ class LowParts:
         return LOW_TILES * self.tile.elements * self.tile.operand.dtype.itemsize
 
 
-@dataclass(frozen=True)
+@quickly_built
+@dataclass(frozen=True, slots=True)
 class ProductPlan:
     """One kernel. rights: tiles of the products' right operands, in order; stages: of a warpgroup for each staged result, where no boundary
     value or product shares them. `work` and `flops`: as of `Work` and `TileProgram`.
@@ -326,7 +329,8 @@ def fillings_of_part(inner: int, choice: Pipelined) -> int:
     return -(-inner // choice.depth // choice.split)
 
 
-@dataclass(frozen=True)
+@quickly_built
+@dataclass(frozen=True, slots=True)
 class OperandMap:
     """The tensor map of an operand's tiles: its axes, the contiguous one last, and the box of one panel. Units: elements."""
 

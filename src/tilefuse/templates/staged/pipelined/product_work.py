@@ -4,9 +4,9 @@ Nothing here is a time; `domain/roofline.py` makes one of it.
 """
 from __future__ import annotations
 
-from dataclasses import replace
 from math import log2
 
+from tilefuse.base.construction import replace
 from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
 from tilefuse.ir.dtype import F32
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from math import gcd
 from typing import ClassVar
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.templates.roles import WithRoles
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Pipelined(WithRoles):
     """A main loop over the inner axis, for tiles of `rows` x `columns` sums that persistent blocks take one after another.

@@ -5,8 +5,9 @@
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from tilefuse.base.construction import quickly_built, replace
 from tilefuse.ir.dtype import DType
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, TILE_ALIGNMENT_BYTES, WARPGROUP_ROWS, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
@@ -25,7 +26,8 @@ STAGE_COLUMNS, STAGES = 64, 2
 ROW_PAD = MMA_COLUMNS
 
 
-@dataclass(frozen=True)
+@quickly_built
+@dataclass(frozen=True, slots=True)
 class StagedTile:
     """A tensor that passes through shared memory by boxes of 64 rows of a warpgroup and one panel of columns.
 

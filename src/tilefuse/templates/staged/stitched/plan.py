@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.domain.contraction import Contraction, Tiling
 from tilefuse.domain.regions import Region, local_strides, stored_elements
 from tilefuse.domain.work import Work
@@ -31,6 +32,7 @@ class _Changeable:
         return copy
 
 
+@quickly_built
 @dataclass(frozen=True)
 class Piece(_Changeable):
     """A value over one block's region.
@@ -74,6 +76,7 @@ class Piece(_Changeable):
         return frozenset().union(*(s.offset.axes() for s in self.region))
 
 
+@quickly_built
 @dataclass(frozen=True)
 class Stage(_Changeable):
     """One loop nest between barriers: `pieces` over one region; `products` are computed in registers as it goes.

@@ -5,9 +5,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.domain.tile import Level
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Stitched:
     """Stages over one tile of the largest result, `tiles` elements a dimension, by `threads` threads; values between stages lie in

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.domain.contraction import product_cycles
 from tilefuse.domain.regions import num_elements
 from tilefuse.domain.roofline import blocks_at_once
@@ -171,6 +172,7 @@ def spare_registers(plan: StitchPlan, threads: int, blocks: int, device: DeviceS
 
 # -- bounds --------------------------------------------------------------------------------------------------------------------
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class LeastCycles:
     """Least cycles of every plan of some tiles, whatever threads compute them.

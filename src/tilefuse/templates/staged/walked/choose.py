@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.construction import replace
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS

@@ -1,9 +1,10 @@
 """The plan of a pipelined walk: places of its operands in shared memory, turns of its tiles, registers."""
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
+from tilefuse.base.construction import quickly_built, replace
 from tilefuse.domain.work import Work
 from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.pipeline import (
@@ -37,6 +38,7 @@ PANEL = panel_width(SWIZZLE_LINE_BYTES, ITEM_BYTES)
 INSTRUCTION_INNER = WARPGROUP_INNER_BYTES // ITEM_BYTES
 
 
+@quickly_built
 @dataclass(frozen=True)
 class WalkPlan(TiledWalk):
     """One kernel. biases: tiles of the form's, where rings bring them. sums: numbers that blocks leave each other, where the walked axis is

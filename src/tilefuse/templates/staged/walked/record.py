@@ -4,10 +4,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.templates.roles import WithRoles
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class PipelinedWalk(WithRoles):
     """Tiles of 64 rows for each consumer warpgroup, which persistent blocks take one after another along the whole walked axis.

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from tilefuse.base.construction import quickly_built, replace
 from tilefuse.base.memo import remembered_for_last
 from tilefuse.domain.contraction import COLUMN
 from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, substitute
@@ -20,7 +21,8 @@ from tilefuse.templates.staged.online.products import LEAD, ROW, WIDTH, OnlineFo
 from tilefuse.templates.staged.walked.operand import WalkOperand
 
 
-@dataclass(frozen=True)
+@quickly_built
+@dataclass(frozen=True, slots=True)
 class StagedResult:
     """A result with rows and columns of the weighted product, and the shared memory of one tile of it.
 

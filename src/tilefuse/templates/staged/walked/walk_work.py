@@ -4,8 +4,9 @@ Nothing here is a time; `domain/roofline.py` makes one of it.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from tilefuse.base.construction import replace
 from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.ops import SCALAR_OPS
