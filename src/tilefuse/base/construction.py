@@ -25,20 +25,21 @@ def quickly_built(cls: type[T]) -> type[T]:
 
     Requires: the constructor takes its fields by place. Subclasses that are not decorated keep the generated constructor.
     """
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    kind: Any = cls
+    fields = dataclasses.fields(kind)
     assert not any(f.kw_only for f in fields), f"{cls.__name__} has fields that its constructor takes by name alone"
     is_open = not cls.__dictoffset__
     opened = {"__slots__": (), "__module__": cls.__module__, "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
     scope: dict[str, Any] = {
-        "__cls": cls, "__open": type(cls)(cls.__name__, (cls,), opened) if is_open else cls, "__new": object.__new__, "__MISSING": MISSING,
-        "__become": object.__dict__["__class__"].__set__, "__plain": cls.__init__, "__taken": frozenset(f.name for f in fields if f.init)}
+        "__cls": cls, "__open": type(kind)(cls.__name__, (cls,), opened) if is_open else cls, "__new": object.__new__,
+        "__become": object.__dict__["__class__"].__set__, "__plain": kind.__init__, "__MISSING": MISSING,
+        "__taken": frozenset(f.name for f in fields if f.init)}
     for f in fields:
-        scope |= {f"__default_{f.name}": MISSING if f.default is MISSING else f.default, f"__make_{f.name}": f.default_factory}
+        scope |= {f"__default_{f.name}": f.default, f"__make_{f.name}": f.default_factory}
     end = [*(["self.__class__ = __cls"] if is_open else []), *(["self.__post_init__()"] if hasattr(cls, "__post_init__") else [])]
-    text = [*_constructor(fields, is_open, end), *_copy(fields, is_open, end)]
-    exec("\n".join(text), scope)  # as the dataclasses module does
-    scope["__init__"].__annotations__ = cls.__init__.__annotations__
-    cls.__init__ = scope["__init__"]  # type: ignore[misc]
+    exec("\n".join((*_constructor(fields, is_open, end), *_copy(fields, is_open, end))), scope)  # as the dataclasses module does
+    scope["__init__"].__annotations__ = kind.__init__.__annotations__
+    kind.__init__ = scope["__init__"]
     _COPIES[cls] = scope["copy"]
     return cls
 

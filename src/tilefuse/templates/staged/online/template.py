@@ -32,6 +32,7 @@ class OnlineTemplate(StagedTemplate[Online, OnlinePlan], OwnLaunchTemplate[Onlin
     """Products along an axis that a block walks in turns, with running maxima and sums between them."""
 
     record = Online
+    tries_many = 1
     plan_type = OnlinePlan
     noun = "a walk between products"
     settings = Settings(("resident", "stages", BLOCKS, THREADS), rare=("resident",))
@@ -42,7 +43,7 @@ class OnlineTemplate(StagedTemplate[Online, OnlinePlan], OwnLaunchTemplate[Onlin
              ceiling: Price | None = None) -> OnlinePlan | Rejected:
         """The walk in the cheapest tiles."""
         form = online_form(graph)
-        return form if isinstance(form, Rejected) else choose_online(form, device, fixed)
+        return form if isinstance(form, Rejected) else choose_online(form, device, fixed, ceiling)
 
     def tree(self, plan: OnlinePlan) -> StageTree:
         """The loop along the walked axis, and the products in it."""
@@ -75,7 +76,7 @@ class OnlineTemplate(StagedTemplate[Online, OnlinePlan], OwnLaunchTemplate[Onlin
         """The walk between the products of a pattern, on a device; values between the products stay unrounded."""
         if request.eager_rounding or request.is_part or not request.has_products or request.device.kind != "cuda":
             return Rejected(Reason.OTHER_TEMPLATE, "no kernel of its own on a device whose products leave their results unrounded")
-        return self.schedule(request.graph, request.layouts, request.device)
+        return self.schedule(request.graph, request.layouts, request.device, ceiling=request.ceiling)
 
     def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
         """False: walks are found as wholes (`plan/walks.py`)."""

@@ -8,13 +8,13 @@ from math import prod
 from tilefuse.base.construction import replace
 from tilefuse.domain.contraction import Tiling, product_cycles
 from tilefuse.domain.roofline import blocks_at_once
-from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
+from tilefuse.domain.work import BlockWork, LeastBlocks, StageWork, Unit, Work
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS
 from tilefuse.ir.scalar import Call, Expr, Guard, Index, Lookup, Read, children, walk
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_INNER_F32, WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.staged.online.plan import LANES, OnlinePlan, operands, padded, registers_of
+from tilefuse.templates.staged.online.plan import LANES, OnlinePlan, operands, padded
 from tilefuse.templates.staged.online.products import LEAD, NARROW, ROW, WALK, OnlineForm
 
 # Functions that the special unit computes.
@@ -29,42 +29,64 @@ class Score:
     special: int
 
 
-def with_blocks(plan: OnlinePlan, boundary: Work, score: Score, device: DeviceSpec) -> OnlinePlan:
-    """The plan with its operations and its work, but for bytes of L2 and shared memory, which are part of its turns' cycles.
-
-    boundary: the work of its boundary values.
-    """
-    form, choice = plan.form, plan.choice
-    turns = -(-form.length // choice.columns)
-    work = replace(boundary, grid=Launch(plan.num_blocks, choice.threads, 1, plan.shared_bytes),
-                   blocks=(_blocks(plan, score, turns, device),))
-    flops = plan.num_blocks * turns * choice.rows * choice.columns * (2 * _depth(plan) + score.flops)
+def with_work(plan: OnlinePlan, blocks: BlockWork, boundary: Work, score: Score) -> OnlinePlan:
+    """The plan with its operations and its work. boundary: the work of its boundary values. blocks: of `blocks_of`."""
+    choice = plan.choice
+    l2_bytes, shared_bytes = _traffic(plan)
+    work = replace(boundary, grid=Launch(plan.num_blocks, choice.threads, 1, plan.shared_bytes), blocks=(blocks,),
+                   l2_bytes=l2_bytes, shared_bytes=shared_bytes)
+    flops = plan.num_blocks * turns_of(plan) * choice.rows * choice.columns * (2 * _depth(plan) + score.flops)
     return replace(plan, work=work, flops=flops)
 
 
-def with_traffic(plan: OnlinePlan) -> OnlinePlan:
-    """The plan with all bytes of its work."""
-    l2_bytes, shared_bytes = _traffic(plan)
-    return replace(plan, work=replace(plan.work, l2_bytes=l2_bytes, shared_bytes=shared_bytes))
+def turns_of(plan: OnlinePlan) -> int:
+    """Turns of a block."""
+    return -(-plan.form.length // plan.choice.columns)
 
 
-def _blocks(plan: OnlinePlan, score: Score, turns: int, device: DeviceSpec) -> BlockWork:
-    """Cycles and waits of the blocks: products and reads of their operands overlap, and the next turn's operands come in meanwhile."""
+def turn_of(plan: OnlinePlan, score: Score, loads: int, device: DeviceSpec) -> StageWork:
+    """One turn where the next one's operands come in meanwhile: products and reads of their operands overlap.
+
+    loads: `loads_of` the form. Its tiles need not be placed.
+    """
     form, choice, fitted = plan.form, plan.choice, device.fitted.online
     elements = choice.rows * choice.columns
     # Maximum, sum, rescaling and conversion of a score are four operations; what is summed up is seldom rescaled.
     share = fitted.matrix_beside if plan.unit == "mma" and not plan.arithmetic else fitted.thread_beside
-    loads = device.fitted.walks.load_cycles * loads_of(form) if plan.unit == "mma" else 0.0
+    load_cycles = device.fitted.walks.load_cycles * loads if plan.unit == "mma" else 0.0
     beside: tuple[tuple[Unit, float], ...] = (
-        ("threads", elements * (score.flops + 4) / device.fitted.stitch.multiply.fma_per_cycle * share + elements * loads),
+        ("threads", elements * (score.flops + 4) / device.fitted.stitch.multiply.fma_per_cycle * share + elements * load_cycles),
         ("special", elements * score.special / fitted.special_per_cycle / 2 * share))
-    moved_bytes = sum(t.rows * t.columns * t.dtype.itemsize for t in plan.tiles if t.role in ("right", "weight"))
-    moved = moved_bytes / device.fitted.traffic.l2_bytes_per_cycle
-    turn = StageWork(((_products(plan, device), *beside), (("shared", _read_bytes(plan) / fitted.shared_bytes_per_cycle), *beside),
-                      (("l2", moved),)), fitted.turn_cycles + (fitted.fetch_cycles if choice.stages == 1 else 0.0))
-    resident = blocks_at_once(choice.threads, padded(registers_of(plan, device), 8), plan.shared_bytes, device)
-    once = StageWork((), fitted.block_cycles)
-    return BlockWork(plan.num_blocks, choice.threads, max(resident, 1), turns, (turn,), (once,), fitted.overlap)
+    line_bytes = sum(plan.inner(n) * s.right.dtype.itemsize for n, s in enumerate(form.scores))
+    line_bytes += sum(plan.width(n) * w.right.dtype.itemsize for n, w in enumerate(form.weighted))
+    moved = line_bytes * choice.columns / device.fitted.traffic.l2_bytes_per_cycle
+    return StageWork(((_products(plan, device), *beside), (("shared", _read_bytes(plan) / fitted.shared_bytes_per_cycle), *beside),
+                      (("l2", moved),)), fitted.turn_cycles)
+
+
+def _waiting(turn: StageWork, plan: OnlinePlan, device: DeviceSpec) -> StageWork:
+    """The turn of a plan, which waits for its operands where they have one place each."""
+    return replace(turn, wait_cycles=turn.wait_cycles + device.fitted.online.fetch_cycles) if plan.choice.stages == 1 else turn
+
+
+def blocks_of(plan: OnlinePlan, turn: StageWork, registers: int, device: DeviceSpec) -> BlockWork:
+    """Cycles and waits of the blocks. turn: of `turn_of`. registers: of `registers_of`."""
+    choice, fitted = plan.choice, device.fitted.online
+    return BlockWork(plan.num_blocks, choice.threads, _resident(plan, registers, device), turns_of(plan), (_waiting(turn, plan, device),),
+                     (StageWork((), fitted.block_cycles),), fitted.overlap)
+
+
+def least_blocks_of(plan: OnlinePlan, turn: StageWork, registers: int, device: DeviceSpec) -> LeastBlocks:
+    """Bound on the blocks of a plan whose tiles are not placed yet: shared memory may limit the blocks of a multiprocessor further."""
+    choice, fitted, turns = plan.choice, device.fitted.online, turns_of(plan)
+    waits = turns * (turn.wait_cycles + (fitted.fetch_cycles if choice.stages == 1 else 0.0))
+    return LeastBlocks(plan.num_blocks, choice.threads, _resident(plan, registers, device), turns * turn.busy_cycles, waits,
+                       fitted.block_cycles, fitted.overlap)
+
+
+def _resident(plan: OnlinePlan, registers: int, device: DeviceSpec) -> int:
+    """Blocks that fit a multiprocessor."""
+    return max(blocks_at_once(plan.choice.threads, padded(registers, 8), plan.shared_bytes, device), 1)
 
 
 def _products(plan: OnlinePlan, device: DeviceSpec) -> tuple[Unit, float]:
