@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf, sqrt
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tilefuse.base.construction import quickly_built, replace
 from tilefuse.domain.work import BlockWork, Ending, LeastBlocks, Unit, Waves, Work
 from tilefuse.target.calibration import peak_bytes_per_s
@@ -415,6 +418,23 @@ def least_blocks_us(work: LeastBlocks, device: DeviceSpec) -> float:
         cycles = min(cycles, waves * (together * work.tile + waiting / (together if overlap.waits_hidden else 1)))
     cycles += overlap.last_wave * work.once
     return (1 - ROUNDING) * (overlap.least_us + overlap.counted_share * cycles / clock_hz(device) * 1e6)
+
+
+def least_tiles_us(blocks: NDArray[np.int64], threads: int, resident: int, busy: NDArray[np.float64], waits: float,
+                   once: NDArray[np.float64], device: DeviceSpec) -> NDArray[np.float64]:
+    """`least_blocks_us` of stitched kernels of many numbers of blocks, whose tiles keep a multiprocessor busy for so many cycles at least.
+
+    blocks, busy, once: of each. threads, resident, waits: of all. Units: cycles; microseconds. Source: as `least_blocks_us`.
+    """
+    overlap = device.fitted.stitch.overlap
+    waiting = waits + _alone(1.0, threads, overlap) * busy
+    together = np.arange(1, resident + 1).reshape(-1, 1)
+    waves = blocks / (device.num_multiprocessors * together)
+    waves = np.ceil(waves) - (1.0 - overlap.last_wave) * (np.ceil(waves) - waves)
+    cycles = waves * (together * busy + waiting / (together if overlap.waits_hidden else 1))
+    least: NDArray[np.float64] = np.where(together <= -(-blocks // device.num_multiprocessors), cycles, inf).min(axis=0)
+    least = least + overlap.last_wave * once
+    return (1 - 2 * ROUNDING) * (overlap.least_us + overlap.counted_share * least / clock_hz(device) * 1e6)
 
 
 def _waiting(work: BlockWork, busy: float) -> float:

@@ -7,7 +7,8 @@ A price is that of `domain/roofline.py`. Kinds of kernels say which choices exis
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Protocol, TypeVar
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -34,34 +35,44 @@ W = TypeVar("W", bound=Worked)
 
 
 def cheapest(choices: Iterable[C], least: Callable[[C], Rank | Rejected],
-             ranked: Callable[[C, Rank, Rank | None], tuple[Rank, P] | Rejected | None], ceiling: Rank | None = None) -> P | Rejected:
+             ranked: Callable[[C, Rank, Rank | None], tuple[Rank, P] | Rejected | None], ceiling: Rank | None = None,
+             coarse: Callable[[Sequence[C]], Sequence[Rank]] | None = None) -> P | Rejected:
     """The plan of the least rank, of equal ones that of the first choice; or why the first choice without a plan has none.
 
     least   lower bounds on a choice's rank, on fewer of its numbers; choices whose bounds exceed the best rank are not planned
     ranked  a choice's rank and plan, given its bounds and the best rank so far; None for one that cannot be better. A single choice is
             given no bounds
     ceiling rank of a kernel of another kind, in as many numbers as it has of these: where all choices cost more, there is no plan
+    coarse  bounds of all choices that take less time than `least`, which is not asked where they exceed the best rank
     """
     candidates = list(choices)
     refused: list[tuple[int, Rejected]] = []
-    bounded: list[tuple[Rank, int]] = []
-    for n, choice in enumerate(candidates):
-        bound = least(choice) if len(candidates) > 1 else ()
-        if isinstance(bound, Rejected):
-            refused.append((n, bound))
-        else:
-            bounded.append((bound, n))
+    # Bounds of a choice, its number, and whether `least` gave them.
+    queue: list[tuple[Rank, int, bool]] = [((), 0, True)]
+    if len(candidates) != 1:
+        bounds = coarse(candidates) if coarse is not None and candidates else [()] * len(candidates)
+        queue = [(bound, n, False) for n, bound in enumerate(bounds)]
+        heapify(queue)
     best: tuple[Rank, P] | None = None
     limit = ceiling
-    for bound, n in sorted(bounded):
+    while queue:
+        bound, n, is_least = heappop(queue)
         if limit is not None and bound[:len(limit)] > limit[:len(bound)]:
             break
+        if not is_least:
+            bounded = least(candidates[n])
+            if isinstance(bounded, Rejected):
+                refused.append((n, bounded))
+            else:
+                heappush(queue, (bounded, n, True))
+            continue
         planned = ranked(candidates[n], bound, limit)
         if isinstance(planned, Rejected):
             refused.append((n, planned))
         elif planned is not None and (best is None or (*planned[0], n) < best[0]):
-            best = (*planned[0], n), planned[1]
-            limit = planned[0] if limit is None or planned[0][:len(limit)] < limit[:len(planned[0])] else limit
+            rank, plan = planned
+            best = (*rank, n), plan
+            limit = rank if limit is None or rank[:len(limit)] < limit[:len(rank)] else limit
     if best is not None and (ceiling is None or best[0][:len(ceiling)] <= ceiling):
         return best[1]
     if ceiling is not None and (best is not None or len(refused) < len(candidates)):

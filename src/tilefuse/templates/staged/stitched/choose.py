@@ -21,14 +21,15 @@ from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.request import Price
 from tilefuse.templates.staged.search import Rank, cheapest
 from tilefuse.templates.staged.stitched.chained import keep_chains
-from tilefuse.templates.staged.stitched.composed import ComposedCycles
 from tilefuse.templates.staged.stitched.cut import Stitcher
+from tilefuse.templates.staged.stitched.least import least_stages_us
 from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan
 from tilefuse.templates.staged.stitched.record import Stitched
 from tilefuse.templates.staged.stitched.stage_work import (
     LeastCycles,
     blocks_of,
     is_many,
+    least_cycles,
     least_of_cut,
     least_of_tiles,
     resident_blocks,
@@ -85,20 +86,22 @@ class Search:
         """The cheapest candidate; those are not cut whose least work costs more."""
         stitcher, device = self._stitcher, self._device
         cycles_by_tiles: dict[tuple[int, ...], LeastCycles] = {}
-        composed = ComposedCycles(stitcher, device)
         least_by_choice: dict[Stitched, LeastBlocks] = {}
 
+        def coarse(choices: Sequence[Stitched]) -> list[Rank]:
+            return [(self._boundary_parts.us_with(us), us) for us in least_stages_us(stitcher, choices, device)]
+
         def least(choice: Stitched) -> Rank | Rejected:
+            regions = stitcher.regions(choice.tiles)
+            if isinstance(regions, Rejected):
+                return regions
             if choice.tiles not in cycles_by_tiles:
-                cycles = composed.of(choice.tiles)
-                if isinstance(cycles, Rejected):
-                    return cycles
-                cycles_by_tiles[choice.tiles] = cycles
+                cycles_by_tiles[choice.tiles] = least_cycles(stitcher, regions, device)
             blocks = least_of_tiles(cycles_by_tiles[choice.tiles], choice.threads, stitcher.least_wait, device)
             least_by_choice[choice] = blocks
             return self.least_us(blocks)
 
-        def ranked(choice: Stitched, bound: Rank, best: Rank | None) -> tuple[Rank, PricedStitch] | Rejected | None:
+        def ranked(choice: Stitched, _bound: Rank, best: Rank | None) -> tuple[Rank, PricedStitch] | Rejected | None:
             cut = stitcher.cut(choice.tiles, choice.threads, device.kind == "cuda")
             if isinstance(cut, Rejected):
                 return cut
@@ -109,7 +112,7 @@ class Search:
             candidate = self.priced(choice, cut)
             return candidate if isinstance(candidate, Rejected) else ((candidate.us, candidate.hidden_us), candidate)
 
-        return cheapest(candidates, least, ranked, self._ceiling)
+        return cheapest(candidates, least, ranked, self._ceiling, coarse)
 
     def least_us(self, least: LeastBlocks) -> tuple[float, float]:
         """Lower bounds on the price of every candidate with at least this work, and on the time of its stages. Units: microseconds."""

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
 
 from tilefuse.base.construction import quickly_built
 from tilefuse.domain.contraction import product_cycles
@@ -20,7 +19,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.stages import StitchFigures
 from tilefuse.templates.staged.stitched.cut import Stitcher
 from tilefuse.templates.staged.stitched.pattern import OutsideRead
-from tilefuse.templates.staged.stitched.plan import Piece, Regions, Stage, StitchPlan, ValueRegion
+from tilefuse.templates.staged.stitched.plan import Piece, Regions, Stage, StitchPlan
 from tilefuse.templates.staged.stitched.record import Stitched
 
 
@@ -189,52 +188,29 @@ class LeastCycles:
     waits: bool
 
 
-class LeastTile(NamedTuple):
-    """Facts of one region that bounds need: its value's kind, extents, and whether it lies elsewhere for each tile (of copies alone).
-
-    Units: elements; bytes an element.
-    """
-
-    value: str
-    kind: str
-    extents: tuple[int, ...]
-    itemsize: int
-    moves: bool
-
-
 def least_cycles(stitcher: Stitcher, regions: Regions, device: DeviceSpec) -> LeastCycles:
-    """`least_of_values` of regions."""
-    return least_of_values(stitcher, prod([n for _, n in regions.grid]), [least_tile(v) for v in regions.values], device)
-
-
-def least_tile(of: ValueRegion) -> LeastTile:
-    """The facts of a region that bounds need."""
-    moves = of.kind == "copy" and any(s.offset.terms for s in of.region)
-    return LeastTile(of.value, of.kind, tuple([s.extent for s in of.region]), of.dtype.itemsize, moves)
-
-
-def least_of_values(stitcher: Stitcher, tiles: int, values: Sequence[LeastTile], device: DeviceSpec) -> LeastCycles:
-    """A bound on the work of every plan of so many tiles with these values: products at the best rate of their types, operations and reads
-    of maps and reductions, the bytes that every tile brings anew, and the operands of products that every block brings. One tile at least
-    waits for what is brought on chip, unless blocks that take several tiles copy it ahead."""
+    """A bound on the work of every plan with these regions: products at the best rate of their types, operations and reads of maps and
+    reductions, the bytes that every tile brings anew, and the operands of products that every block brings. One tile at least waits for
+    what is brought on chip, unless blocks that take several tiles copy it ahead."""
+    tiles = prod([n for _, n in regions.grid])
     rate, many = cache_rate(tiles, device), is_many(tiles, device)
-    operands = stitcher.product_operands
     products = loops = copied = once = 0.0
     copies = False
-    for value, kind, extents, itemsize, moves in values:
-        if kind == "copy":
+    for v in regions.values:
+        extents = tuple([s.extent for s in v.region])
+        if v.kind == "copy":
             copies = True
-            moved = prod(extents) * itemsize / rate
-            is_operand = value in operands
+            moved = prod(extents) * v.dtype.itemsize / rate
+            is_operand = v.value in stitcher.product_operands
             # Blocks of one tile each bring all operands for it.
-            if is_operand and not many or moves:
+            if is_operand and not many or any(s.offset.terms for s in v.region):
                 copied += moved
             elif is_operand:
                 once += moved
-        elif kind == "product":
-            products += prod(extents) * stitcher.contractions[value].inner / stitcher.best_rate(value)
+        elif v.kind == "product":
+            products += prod(extents) * stitcher.contractions[v.value].inner / stitcher.best_rate(v.value)
         else:
-            loops += _least_of_loop(stitcher, value, extents, rate)
+            loops += _least_of_loop(stitcher, v.value, extents, rate)
     return LeastCycles(tiles, products, loops, copied, once, copies and not many)
 
 
@@ -247,10 +223,15 @@ def _least_of_loop(stitcher: Stitcher, value: str, extents: tuple[int, ...], rat
 def least_of_tiles(cycles: LeastCycles, threads: int, least_wait: float, device: DeviceSpec) -> LeastBlocks:
     """The bound for blocks of so many threads. least_wait: cycles that the longest chain of products waits, each of which is a stage."""
     fitted = device.fitted.stitch
-    resident = max(1, min(device.max_threads_per_multiprocessor // threads,
-                          device.registers_per_multiprocessor // (threads * fitted.least_registers)))
     once = cycles.once + (fitted.global_cycles if cycles.waits else 0.0)
-    return LeastBlocks(cycles.tiles, threads, resident, cycles.products + cycles.loops + cycles.copied, least_wait, once, fitted.overlap)
+    busy = cycles.products + cycles.loops + cycles.copied
+    return LeastBlocks(cycles.tiles, threads, most_resident(threads, device), busy, least_wait, once, fitted.overlap)
+
+
+def most_resident(threads: int, device: DeviceSpec) -> int:
+    """Blocks of so many threads that fit a multiprocessor at most, wherever their tiles lie."""
+    return max(1, min(device.max_threads_per_multiprocessor // threads,
+                      device.registers_per_multiprocessor // (threads * device.fitted.stitch.least_registers)))
 
 
 def least_of_cut(stitcher: Stitcher, cut: StitchPlan, tiles: LeastCycles, least: LeastBlocks, device: DeviceSpec) -> LeastBlocks:

@@ -1,0 +1,125 @@
+"""Bounds of all tiles of a pattern at once, before any regions: a tile whose bound is too high is not looked at.
+
+    anchor [r, c]      reads  x[i, k] y[k, j]      x has r lines at least, y has c columns, for arrays r and c of all tiles
+
+An extent is known where a subscript is a sum of axes from zero on; any other subscript counts as a single element.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilefuse.domain.regions import Subscript
+from tilefuse.domain.roofline import least_tiles_us
+from tilefuse.ir.affine import Affine, Atom, FloorDiv, axes_of
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.stitched.cut import Stitcher
+from tilefuse.templates.staged.stitched.record import Stitched
+from tilefuse.templates.staged.stitched.stage_work import cache_rate, is_many, most_resident
+
+# Extents of one dimension in all tiles, or the one that all have. Units: elements.
+Extents: TypeAlias = NDArray[np.int64] | int
+Cycles: TypeAlias = NDArray[np.float64]
+
+
+def least_stages_us(stitcher: Stitcher, choices: Sequence[Stitched], device: DeviceSpec) -> list[float]:
+    """Lower bounds on the time of the stages of each choice. Units: microseconds.
+
+    Requires: `stitcher.analyse` found nothing.
+    """
+    shape = stitcher.graph.type_of(stitcher.anchor).shape
+    number = {tiles: n for n, tiles in enumerate(dict.fromkeys(c.tiles for c in choices))}
+    by_dimension = np.array(list(number), dtype=np.int64).reshape(len(number), len(shape)).T
+    blocks: NDArray[np.int64] = np.ones(len(number), dtype=np.int64)
+    for extents, full in zip(by_dimension, shape, strict=True):
+        blocks *= -(-full // extents)
+    requests = _requests(stitcher, by_dimension)
+    counts = [int(n) for n in blocks]
+    rate, alone = np.array([cache_rate(n, device) for n in counts]), np.array([not is_many(n, device) for n in counts])
+    busy = _busy_cycles(stitcher, requests, 1.0 / rate, np.where(alone, 1.0 / rate, 0.0))
+    brings = any(v.name in requests for v in stitcher.graph.inputs)
+    once = np.where(alone, device.fitted.stitch.global_cycles if brings else 0.0, 0.0)
+    us_by_threads: dict[int, list[float]] = {}
+    for threads in dict.fromkeys(c.threads for c in choices):
+        us = least_tiles_us(blocks, threads, most_resident(threads, device), busy, stitcher.least_wait, once, device)
+        us_by_threads[threads] = us.tolist()
+    return [us_by_threads[c.threads][number[c.tiles]] for c in choices]
+
+
+def _requests(stitcher: Stitcher, by_dimension: NDArray[np.int64]) -> dict[str, list[Extents]]:
+    """Extents of one region that is requested of each value: all regions of the value together have as many elements."""
+    tile_of = dict(zip(stitcher.anchor_roots, by_dimension, strict=True))
+    requests: dict[str, list[Extents]] = {}
+    for result, dimensions in stitcher.result_dimensions:
+        requests[result] = [np.minimum(tile_of[root], whole.extent) if root in tile_of else whole.extent for root, whole in dimensions]
+    for stop in stitcher.stops:
+        if stop.value in requests:
+            extent_of = dict(zip(stop.axes, requests[stop.value], strict=True)) | {a: s.extent for a, s in stop.over.items()}
+            for value, subscripts in stop.reads:
+                if value not in requests:
+                    requests[value] = [_least_extent(s, extent_of) for s in subscripts]
+    return requests
+
+
+def _least_extent(subscript: Subscript, extent_of: Mapping[str, Extents]) -> Extents:
+    """Elements of a dimension that a subscript reaches at least. A region ends where its dimension ends."""
+    if subscript.axis is not None:
+        reached = extent_of.get(subscript.axis, 1)
+    elif subscript.of.const or any(c < 0 for _, c in subscript.of.terms):
+        return 1
+    else:
+        reached = _reached(subscript.of, extent_of)
+    return np.minimum(reached, subscript.full) if isinstance(reached, np.ndarray) else min(reached, subscript.full)
+
+
+def _reached(e: Affine, extent_of: Mapping[str, Extents]) -> Extents:
+    """Places between the first and the last that a sum of terms reaches at least, where terms of other axes stand still."""
+    axes = [a for atom, _ in e.terms for a in axes_of(atom)]
+    if len(set(axes)) < len(axes):
+        return 1
+    reached: Extents = 1
+    for atom, factor in e.terms:
+        along = factor * (_num_values(atom, extent_of) - 1) + 1
+        is_number = isinstance(along, int) and isinstance(reached, int)
+        reached = max(reached, along) if is_number else np.maximum(reached, along)
+    return reached
+
+
+def _num_values(atom: Atom, extent_of: Mapping[str, Extents]) -> Extents:
+    """Different values of an atom at least, where its axes take so many neighbouring values."""
+    if isinstance(atom, str):
+        return extent_of.get(atom, 1)
+    of = atom.of
+    if len(of.terms) != 1 or of.terms[0][1] != 1:
+        return 1
+    values = _num_values(of.terms[0][0], extent_of)
+    if isinstance(atom, FloorDiv):
+        return -(-values // atom.by)
+    return np.minimum(values, atom.by) if isinstance(values, np.ndarray) else min(values, atom.by)
+
+
+def _busy_cycles(stitcher: Stitcher, requests: dict[str, list[Extents]], cycles_of_byte: Cycles, cycles_of_operand_byte: Cycles) -> Cycles:
+    """Cycles of one tile: products at the best rate of their types, operations of maps and reductions and their reads of boundary values,
+    operands of products. cycles_of_operand_byte: 0 where blocks that take several tiles may bring operands once."""
+    busy: Cycles = np.zeros(len(cycles_of_byte))
+    for stop in stitcher.stops:
+        if stop.value not in requests:
+            continue
+        elements = prod(requests[stop.value])
+        if stop.kind == "product":
+            busy = busy + elements * (stitcher.contractions[stop.value].inner / stitcher.best_rate(stop.value))
+            continue
+        steps = elements * stitcher.steps(stop.value)
+        busy = busy + steps * (stitcher.flops(stop.value) / stitcher.fitted.multiply.fma_per_cycle)
+        extent_of = dict(zip(stop.axes, requests[stop.value], strict=True)) | {a: s.extent for a, s in stop.over.items()}
+        for read in stitcher.outside_reads(stop.value):
+            different = prod([extent_of.get(a, 1) for a in read.axes])
+            busy = busy + np.minimum(steps, different) * read.itemsize * cycles_of_byte
+    for source in stitcher.graph.inputs:
+        if source.name in requests and source.name in stitcher.product_operands:
+            busy = busy + prod(requests[source.name]) * source.type.dtype.itemsize * cycles_of_operand_byte
+    return busy
