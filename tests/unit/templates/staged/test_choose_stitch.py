@@ -40,6 +40,7 @@ def chosen(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> tuple[search.Priced
 def without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that cuts and places every candidate."""
     monkeypatch.setattr(search.Search, "least_us", lambda *_: (0.0, 0.0))
+    monkeypatch.setattr(search, "least_stages_us", lambda _, choices, __: [0.0] * len(choices))
 
 
 @pytest.mark.parametrize("name", list(GRAPHS))

@@ -2,7 +2,8 @@
 
     anchor [r, c]      reads  x[i, k] y[k, j]      x has r lines at least, y has c columns, for arrays r and c of all tiles
 
-An extent is known where a subscript is a sum of axes from zero on; any other subscript counts as a single element.
+An extent is known where a subscript stays inside its dimension and is a sum of axes, of their quotients or of their remainders; any other
+subscript counts as a single element.
 """
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from tilefuse.domain.regions import Subscript
 from tilefuse.domain.roofline import least_tiles_us
-from tilefuse.ir.affine import Affine, Atom, FloorDiv, axes_of
+from tilefuse.ir.affine import Atom, FloorDiv, axes_of, bounds
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.stitched.cut import Stitcher
 from tilefuse.templates.staged.stitched.record import Stitched
@@ -57,36 +58,36 @@ def _requests(stitcher: Stitcher, by_dimension: NDArray[np.int64]) -> dict[str, 
     for result, dimensions in stitcher.result_dimensions:
         requests[result] = [np.minimum(tile_of[root], whole.extent) if root in tile_of else whole.extent for root, whole in dimensions]
     for stop in stitcher.stops:
-        if stop.value in requests:
-            extent_of = dict(zip(stop.axes, requests[stop.value], strict=True)) | {a: s.extent for a, s in stop.over.items()}
-            for value, subscripts in stop.reads:
-                if value not in requests:
-                    requests[value] = [_least_extent(s, extent_of) for s in subscripts]
+        if stop.value not in requests:
+            continue
+        over = {a: s.extent for a, s in stop.over.items()}
+        extent_of = dict(zip(stop.axes, requests[stop.value], strict=True)) | over
+        full_of = dict(zip(stop.axes, stitcher.graph.type_of(stop.value).shape, strict=True)) | over
+        for value, subscripts in stop.reads:
+            request = [_least_extent(s, extent_of, full_of) for s in subscripts]
+            requests[value] = _larger(requests[value], request) if value in requests else request
     return requests
 
 
-def _least_extent(subscript: Subscript, extent_of: Mapping[str, Extents]) -> Extents:
-    """Elements of a dimension that a subscript reaches at least. A region ends where its dimension ends."""
+def _larger(first: list[Extents], second: list[Extents]) -> list[Extents]:
+    """For each tile the region with more elements."""
+    is_second = np.greater(prod(second), prod(first))
+    return [a if a is b else np.where(is_second, b, a) for a, b in zip(first, second, strict=True)]
+
+
+def _least_extent(subscript: Subscript, extent_of: Mapping[str, Extents], full_of: Mapping[str, int]) -> Extents:
+    """Elements of a dimension that a subscript reaches at least."""
     if subscript.axis is not None:
-        reached = extent_of.get(subscript.axis, 1)
-    elif subscript.of.const or any(c < 0 for _, c in subscript.of.terms):
-        return 1
-    else:
-        reached = _reached(subscript.of, extent_of)
-    return np.minimum(reached, subscript.full) if isinstance(reached, np.ndarray) else min(reached, subscript.full)
-
-
-def _reached(e: Affine, extent_of: Mapping[str, Extents]) -> Extents:
-    """Places between the first and the last that a sum of terms reaches at least, where terms of other axes stand still."""
+        # A region ends where its dimension ends.
+        extent = extent_of.get(subscript.axis, 1)
+        return np.minimum(extent, subscript.full) if isinstance(extent, np.ndarray) else min(extent, subscript.full)
+    e = subscript.of
+    inside = bounds(e, full_of)
     axes = [a for atom, _ in e.terms for a in axes_of(atom)]
-    if len(set(axes)) < len(axes):
+    if inside is None or inside[0] < 0 or inside[1] >= subscript.full or len(set(axes)) < len(axes):
         return 1
-    reached: Extents = 1
-    for atom, factor in e.terms:
-        along = factor * (_num_values(atom, extent_of) - 1) + 1
-        is_number = isinstance(along, int) and isinstance(reached, int)
-        reached = max(reached, along) if is_number else np.maximum(reached, along)
-    return reached
+    # Terms of different axes run independently.
+    return sum([abs(factor) * (_num_values(atom, extent_of) - 1) for atom, factor in e.terms]) + 1
 
 
 def _num_values(atom: Atom, extent_of: Mapping[str, Extents]) -> Extents:
