@@ -33,7 +33,7 @@ from tilefuse.templates.staged.walked.choose import candidates, fit_walk
 from tilefuse.templates.staged.walked.form import WalkForm, walk_form
 from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.record import PipelinedWalk
-from tilefuse.templates.staged.walked.walk_work import TurnScores, turn_scores, with_work
+from tilefuse.templates.staged.walked.walk_work import TurnScores, turn_of, turn_scores, with_work
 
 RESULTS = Path(__file__).parents[1] / "results"
 RECORDS = tuple(sorted(p for kind in ("attention-tiles", "decode") for p in RESULTS.glob(f"{kind}-*.jsonl")))
@@ -56,7 +56,9 @@ class Priced:
         if key not in self.plans:
             self.plans[key] = fit_walk(self.form, {}, choice, device)
         plan = self.plans[key]
-        return plan if isinstance(plan, Rejected) else with_work(plan, self.boundary, self.scores, device)
+        if isinstance(plan, Rejected):
+            return plan
+        return with_work(plan, turn_of(plan, self.scores, device), self.boundary, self.scores, device)
 
     def cheapest(self, device: DeviceSpec) -> PipelinedWalk:
         """The tile that a plan takes."""

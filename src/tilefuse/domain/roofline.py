@@ -420,6 +420,16 @@ def least_blocks_us(work: LeastBlocks, device: DeviceSpec) -> float:
     return (1 - ROUNDING) * (overlap.least_us + overlap.counted_share * cycles / clock_hz(device) * 1e6)
 
 
+def least_around_us(boundary: Parts, blocks_us: float, device: DeviceSpec) -> float:
+    """Lower bound on the price of walks with stages around their traffic (`Work.around`), whose blocks take `blocks_us` at least.
+
+    boundary: the parts of the boundary's work, without blocks and without a grid. More traffic may hide the blocks, where it takes twice as
+    long. Units: microseconds. Source: as `price_candidate`.
+    """
+    beside = replace(boundary, overlap_power=device.fitted.walks.overlap_power)
+    return (1 - ROUNDING) * min(beside.us_with(blocks_us), boundary.us_with(2 * blocks_us))
+
+
 def least_tiles_us(blocks: NDArray[np.int64], threads: int, resident: int, busy: NDArray[np.float64], waits: float,
                    once: NDArray[np.float64], device: DeviceSpec) -> NDArray[np.float64]:
     """`least_blocks_us` of stitched kernels of many numbers of blocks, whose tiles keep a multiprocessor busy for so many cycles at least.

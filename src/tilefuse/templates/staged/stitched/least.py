@@ -7,9 +7,10 @@ subscript counts as a single element.
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,19 @@ from tilefuse.templates.staged.stitched.stage_work import cache_rate, is_many, m
 # Extents of one dimension in all tiles, or the one that all have. Units: elements.
 Extents: TypeAlias = NDArray[np.int64] | int
 Cycles: TypeAlias = NDArray[np.float64]
+Flags: TypeAlias = NDArray[np.bool_] | bool
+
+
+class _Requested(NamedTuple):
+    """One region that is requested of a value: all regions of the value together have as many elements.
+
+    extents: at least so many elements in each dimension. moves: for each dimension, the tiles for which it certainly begins elsewhere for
+    each block. is_only: whether nothing else requests the value, nor any value on the way to it, so that this is its region.
+    """
+
+    extents: list[Extents]
+    moves: list[Flags]
+    is_only: bool
 
 
 def least_stages_us(stitcher: Stitcher, choices: Sequence[Stitched], device: DeviceSpec) -> list[float]:
@@ -40,8 +54,9 @@ def least_stages_us(stitcher: Stitcher, choices: Sequence[Stitched], device: Dev
         blocks *= -(-full // extents)
     requests = _requests(stitcher, by_dimension)
     counts = [int(n) for n in blocks]
-    rate, alone = np.array([cache_rate(n, device) for n in counts]), np.array([not is_many(n, device) for n in counts])
-    busy = _busy_cycles(stitcher, requests, 1.0 / rate, np.where(alone, 1.0 / rate, 0.0))
+    cycles_of_byte = np.array([1.0 / cache_rate(n, device) for n in counts])
+    alone = np.array([not is_many(n, device) for n in counts])
+    busy = _busy_cycles(stitcher, requests, cycles_of_byte, alone)
     brings = any(v.name in requests for v in stitcher.graph.inputs)
     once = np.where(alone, device.fitted.stitch.global_cycles if brings else 0.0, 0.0)
     us_by_threads: dict[int, list[float]] = {}
@@ -51,28 +66,37 @@ def least_stages_us(stitcher: Stitcher, choices: Sequence[Stitched], device: Dev
     return [us_by_threads[c.threads][number[c.tiles]] for c in choices]
 
 
-def _requests(stitcher: Stitcher, by_dimension: NDArray[np.int64]) -> dict[str, list[Extents]]:
-    """Extents of one region that is requested of each value: all regions of the value together have as many elements."""
+def _requests(stitcher: Stitcher, by_dimension: NDArray[np.int64]) -> dict[str, _Requested]:
+    """A region of each value, from results to operands."""
     tile_of = dict(zip(stitcher.anchor_roots, by_dimension, strict=True))
-    requests: dict[str, list[Extents]] = {}
+    times = Counter([*stitcher.graph.results, *(value for stop in stitcher.stops for value, _ in stop.reads)])
+    requests: dict[str, _Requested] = {}
     for result, dimensions in stitcher.result_dimensions:
-        requests[result] = [np.minimum(tile_of[root], whole.extent) if root in tile_of else whole.extent for root, whole in dimensions]
+        extents = [np.minimum(tile_of[root], whole.extent) if root in tile_of else whole.extent for root, whole in dimensions]
+        moves = [e < whole.extent for e, (_, whole) in zip(extents, dimensions, strict=True)]
+        requests[result] = _Requested(extents, moves, times[result] == 1)
     for stop in stitcher.stops:
-        if stop.value not in requests:
+        of = requests.get(stop.value)
+        if of is None:
             continue
         over = {a: s.extent for a, s in stop.over.items()}
-        extent_of = dict(zip(stop.axes, requests[stop.value], strict=True)) | over
         full_of = dict(zip(stop.axes, stitcher.graph.type_of(stop.value).shape, strict=True)) | over
+        extent_of, moves_of = dict(zip(stop.axes, of.extents, strict=True)) | over, dict(zip(stop.axes, of.moves, strict=True))
         for value, subscripts in stop.reads:
-            request = [_least_extent(s, extent_of, full_of) for s in subscripts]
-            requests[value] = _larger(requests[value], request) if value in requests else request
+            reached = [_least_extent(s, extent_of, full_of) for s in subscripts]
+            is_only = of.is_only and times[value] == 1
+            moves = [is_only and _moves(s, e, moves_of) for s, e in zip(subscripts, reached, strict=True)]
+            requests[value] = _larger(requests.get(value), _Requested(reached, moves, is_only))
     return requests
 
 
-def _larger(first: list[Extents], second: list[Extents]) -> list[Extents]:
+def _larger(first: _Requested | None, second: _Requested) -> _Requested:
     """For each tile the region with more elements."""
-    is_second = np.greater(prod(second), prod(first))
-    return [a if a is b else np.where(is_second, b, a) for a, b in zip(first, second, strict=True)]
+    if first is None:
+        return second
+    is_second = np.greater(prod(second.extents), prod(first.extents))
+    extents = [a if a is b else np.where(is_second, b, a) for a, b in zip(first.extents, second.extents, strict=True)]
+    return _Requested(extents, [False] * len(extents), False)
 
 
 def _least_extent(subscript: Subscript, extent_of: Mapping[str, Extents], full_of: Mapping[str, int]) -> Extents:
@@ -103,24 +127,40 @@ def _num_values(atom: Atom, extent_of: Mapping[str, Extents]) -> Extents:
     return np.minimum(values, atom.by) if isinstance(values, np.ndarray) else min(values, atom.by)
 
 
-def _busy_cycles(stitcher: Stitcher, requests: dict[str, list[Extents]], cycles_of_byte: Cycles, cycles_of_operand_byte: Cycles) -> Cycles:
+def _moves(subscript: Subscript, extent: Extents, moves_of: Mapping[str, Flags]) -> Flags:
+    """Whether a sum of axes begins elsewhere for each block; one that reaches the whole dimension does not."""
+    moves: Flags = False
+    for atom, factor in subscript.of.terms:
+        if not isinstance(atom, str) or factor < 0:
+            return False
+        moves = moves | moves_of.get(atom, False)
+    return moves & (extent < subscript.full)
+
+
+def _busy_cycles(stitcher: Stitcher, requests: Mapping[str, _Requested], cycles_of_byte: Cycles, alone: NDArray[np.bool_]) -> Cycles:
     """Cycles of one tile: products at the best rate of their types, operations of maps and reductions and their reads of boundary values,
-    operands of products. cycles_of_operand_byte: 0 where blocks that take several tiles may bring operands once."""
+    copies of boundary values. alone: whether blocks have one tile each and bring all operands for it."""
     busy: Cycles = np.zeros(len(cycles_of_byte))
     for stop in stitcher.stops:
         if stop.value not in requests:
             continue
-        elements = prod(requests[stop.value])
+        extents = requests[stop.value].extents
+        elements = prod(extents)
         if stop.kind == "product":
             busy = busy + elements * (stitcher.contractions[stop.value].inner / stitcher.best_rate(stop.value))
             continue
         steps = elements * stitcher.steps(stop.value)
         busy = busy + steps * (stitcher.flops(stop.value) / stitcher.fitted.multiply.fma_per_cycle)
-        extent_of = dict(zip(stop.axes, requests[stop.value], strict=True)) | {a: s.extent for a, s in stop.over.items()}
+        extent_of = dict(zip(stop.axes, extents, strict=True)) | {a: s.extent for a, s in stop.over.items()}
         for read in stitcher.outside_reads(stop.value):
             different = prod([extent_of.get(a, 1) for a in read.axes])
             busy = busy + np.minimum(steps, different) * read.itemsize * cycles_of_byte
     for source in stitcher.graph.inputs:
-        if source.name in requests and source.name in stitcher.product_operands:
-            busy = busy + prod(requests[source.name]) * source.type.dtype.itemsize * cycles_of_operand_byte
+        of = requests.get(source.name)
+        if of is None:
+            continue
+        brought: Flags = alone if source.name in stitcher.product_operands else False
+        for moves in of.moves:
+            brought = brought | moves
+        busy = busy + np.where(brought, prod(of.extents) * source.type.dtype.itemsize * cycles_of_byte, 0.0)
     return busy

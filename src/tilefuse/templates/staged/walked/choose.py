@@ -3,24 +3,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from typing import TypeAlias
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.construction import replace
 from tilefuse.base.search.limits import SEARCH
+from tilefuse.domain.roofline import least_around_us, least_blocks_us, price_candidate, price_work
+from tilefuse.domain.work import StageWork
 from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.warpgroup import MOST_COLUMNS
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.online.plan import padded
-from tilefuse.templates.staged.search import broken_rule, cheapest_plan, why_too_large
+from tilefuse.templates.staged.search import Rank, broken_rule, cheapest, why_too_large
 from tilefuse.templates.staged.walked.form import WalkForm
 from tilefuse.templates.staged.walked.own_rows import CHUNK
 from tilefuse.templates.staged.walked.plan import INSTRUCTION_INNER, PANEL, WalkPlan, consumer_registers, placed
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.split.groups import heads_that_share, with_heads
 from tilefuse.templates.staged.walked.split.parts import parts_are_filled, why_no_parts
-from tilefuse.templates.staged.walked.walk_work import TurnScores, turn_scores, with_work
+from tilefuse.templates.staged.walked.walk_work import TurnScores, least_blocks_of, turn_of, turn_scores, with_work
+
+# Why no tensor copies bring a tile; "" where they do. By the heads of a tile, and the tile's operand, lines and depth.
+MapReasons: TypeAlias = dict[tuple[int, str, int, int], str]
 
 
 def choose_walk(form: WalkForm, layouts: Layouts, device: DeviceSpec, fixed: PipelinedWalk | None = None) -> WalkPlan | Rejected:
@@ -29,17 +35,54 @@ def choose_walk(form: WalkForm, layouts: Layouts, device: DeviceSpec, fixed: Pip
         return Rejected(Reason.OTHER_TEMPLATE, f"{device.name} has no warpgroup products")
     if form.width > MOST_COLUMNS:
         return Rejected(Reason.REGISTERS, f"%{form.values.operand.value} has {form.width} columns, and registers hold {MOST_COLUMNS}")
-    boundary, scores_by_heads = boundary_work(form.online.graph), dict[int, TurnScores]()
+    search = WalkSearch(form, layouts, device)
+    return cheapest([fixed] if fixed is not None else candidates(form, layouts, device), search.least, search.ranked)
 
-    def planned(choice: PipelinedWalk) -> WalkPlan | Rejected:
-        plan = fit_walk(form, layouts, choice, device)
-        if isinstance(plan, Rejected):
-            return plan
-        if choice.heads not in scores_by_heads:
-            scores_by_heads[choice.heads] = turn_scores(plan.form)
-        return with_work(plan, boundary, scores_by_heads[choice.heads], device)
 
-    return cheapest_plan([fixed] if fixed is not None else candidates(form, layouts, device), planned, device)
+class WalkSearch:
+    """Prices of one walk's choices. Those that differ in their bands alone, all of which divide the lead places, share their tiles."""
+
+    def __init__(self, form: WalkForm, layouts: Layouts, device: DeviceSpec) -> None:
+        self._form, self._layouts, self._device = form, layouts, device
+        self._boundary = boundary_work(form.online.graph)
+        self._boundary_parts = price_work(self._boundary, device)
+        self._scores_by_heads: dict[int, TurnScores] = {}
+        self._reasons: MapReasons = {}
+        self._fitting: dict[PipelinedWalk, tuple[WalkPlan, StageWork] | Rejected] = {}
+
+    def fitted(self, choice: PipelinedWalk) -> tuple[WalkPlan, StageWork] | Rejected:
+        """The plan of a choice and one of its turns, or why there is none."""
+        alike = replace(choice, band=1)
+        if alike not in self._fitting:
+            plan = fit_walk(self._form, self._layouts, choice, self._device, self._reasons)
+            self._fitting[alike] = plan if isinstance(plan, Rejected) else (plan, turn_of(plan, self._scores(plan), self._device))
+        of = self._fitting[alike]
+        if isinstance(of, Rejected) or of[0].choice.band == choice.band:
+            return of
+        return replace(of[0], choice=replace(of[0].choice, band=choice.band)), of[1]
+
+    def _scores(self, plan: WalkPlan) -> TurnScores:
+        heads = plan.choice.heads
+        if heads not in self._scores_by_heads:
+            self._scores_by_heads[heads] = turn_scores(plan.form)
+        return self._scores_by_heads[heads]
+
+    def least(self, choice: PipelinedWalk) -> Rank | Rejected:
+        """Bounds on the price of a choice and on the time of its blocks, or why it does not fit."""
+        of = self.fitted(choice)
+        if isinstance(of, Rejected):
+            return of
+        blocks_us = least_blocks_us(least_blocks_of(*of, self._device), self._device)
+        return least_around_us(self._boundary_parts, blocks_us, self._device), blocks_us
+
+    def ranked(self, choice: PipelinedWalk, _bound: Rank, _best: Rank | None) -> tuple[Rank, WalkPlan] | Rejected:
+        """The price of a choice and its plan, or why it does not fit."""
+        of = self.fitted(choice)
+        if isinstance(of, Rejected):
+            return of
+        plan = with_work(*of, self._boundary, self._scores(of[0]), self._device)
+        price = price_candidate(plan.work, self._device)
+        return (price.us, price.arithmetic_us), plan
 
 
 def candidates(form: WalkForm, layouts: Layouts, device: DeviceSpec) -> Iterator[PipelinedWalk]:
@@ -137,8 +180,10 @@ def _bands(form: WalkForm, device: DeviceSpec) -> tuple[int, ...]:
     return tuple(sorted({1, max(n for n in range(1, most + 1) if online.num_leads % n == 0), online.num_leads}))
 
 
-def fit_walk(form: WalkForm, layouts: Layouts, choice: PipelinedWalk, device: DeviceSpec) -> WalkPlan | Rejected:
-    """The plan of one choice without its work, or why there is none. form: of single heads."""
+def fit_walk(form: WalkForm, layouts: Layouts, choice: PipelinedWalk, device: DeviceSpec,
+             reasons: MapReasons | None = None) -> WalkPlan | Rejected:
+    """The plan of one choice without its work, or why there is none. form: of single heads. reasons: those of tiles that were asked for
+    before."""
     grouped = with_heads(form, choice.heads, choice.rows)
     if isinstance(grouped, Rejected):
         return grouped
@@ -158,7 +203,8 @@ def fit_walk(form: WalkForm, layouts: Layouts, choice: PipelinedWalk, device: De
     if broken is not None:
         return broken
     plan = placed(form, choice, layouts)
-    return _limit(plan, device) or replace(plan, choice=replace(choice, blocks=min(choice.blocks, plan.num_items)))
+    too_large = _limit(plan, device, {} if reasons is None else reasons)
+    return too_large or replace(plan, choice=replace(choice, blocks=min(choice.blocks, plan.num_items)))
 
 
 def _part_rules(form: WalkForm, choice: PipelinedWalk) -> tuple[tuple[bool, str], ...]:
@@ -171,11 +217,13 @@ def _part_rules(form: WalkForm, choice: PipelinedWalk) -> tuple[tuple[bool, str]
              f"{choice.parts} parts of {turns} turns: some would be empty"))
 
 
-def _limit(plan: WalkPlan, device: DeviceSpec) -> Rejected | None:
+def _limit(plan: WalkPlan, device: DeviceSpec, reasons: MapReasons) -> Rejected | None:
     """Why a plan does not fit the device: tensor maps, registers, shared memory."""
     for of, tile in zip(plan.brought, plan.tiles, strict=True):
-        wrong = "" if plan.is_loaded(tile) else plan.why_no_map(of, tile)
-        if wrong:
+        key = plan.choice.heads, tile.key, tile.lines, tile.depth
+        if key not in reasons:
+            reasons[key] = "" if plan.is_loaded(tile) else plan.why_no_map(of, tile)
+        if wrong := reasons[key]:
             return Rejected(Reason.UNSUPPORTED_OP, f"no tensor copies bring %{of.operand.value}: {wrong}")
     registers = plan.registers + plan.edge_registers + device.fitted.walks.registers
     _, most = consumer_registers(plan, device)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilefuse.base.construction import replace
-from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
+from tilefuse.domain.work import BlockWork, LeastBlocks, StageWork, Unit, Work
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.ops import SCALAR_OPS
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
@@ -22,30 +22,48 @@ from tilefuse.templates.staged.walked.plan import WalkPlan, consumer_registers
 
 @dataclass(frozen=True, slots=True)
 class TurnScores:
-    """Operations of a score in turns that a mask cuts, and in turns that it cuts nothing of."""
+    """Operations of a score in turns that a mask cuts, and in turns that it cuts nothing of. loads, other_loads: values that threads load
+    for each score, and those of them that are no biases of the form."""
 
     cut: Score
     whole: Score
+    loads: int
+    other_loads: int
 
 
 def turn_scores(form: WalkForm) -> TurnScores:
     """The operations of a form's scores."""
     cut = score_of(form.online)
-    return TurnScores(cut, cut if form.limit is None else score_of(without_mask(form.online, form.limit)))
+    loads = loads_of(form.online)
+    other_loads = loads_of(form.online, {b.read for b in form.biases}) if form.biases else loads
+    return TurnScores(cut, cut if form.limit is None else score_of(without_mask(form.online, form.limit)), loads, other_loads)
 
 
-def with_work(plan: WalkPlan, boundary: Work, scores_by_turn: TurnScores, device: DeviceSpec) -> WalkPlan:
-    """The plan with its operations and its work. boundary: the work of its boundary values."""
-    choice, fitted, score = plan.choice, device.fitted.walks, scores_by_turn.cut
-    tiles, turns = plan.most_loaded
+def least_blocks_of(plan: WalkPlan, turn: StageWork, device: DeviceSpec) -> LeastBlocks:
+    """Bound on the blocks of a plan, which leaves out the meetings of parts. turn: of `turn_of`."""
+    choice, (tiles, turns) = plan.choice, plan.most_loaded
+    _, tile, once = _around(plan, tiles, device)
+    return LeastBlocks(choice.blocks, choice.num_threads, 1, turns * turn.busy_cycles,
+                       turns * turn.wait_cycles + tiles * tile.wait_cycles, once.wait_cycles, device.fitted.pipelined.overlap)
+
+
+def _around(plan: WalkPlan, tiles: int, device: DeviceSpec) -> tuple[StageWork, StageWork, StageWork]:
+    """Waits of a tile beside its turns, the same where it waits for its left operand, and waits of a block. tiles: of the block."""
+    choice, fitted = plan.choice, device.fitted.walks
+    one_tile = StageWork((), fitted.tile_cycles + choice.warpgroups * fitted.warpgroup_tile_cycles)
     # One slot of the left operand: the copy of the next tile's begins when this tile ends.
     left_wait = fitted.left_wait_cycles if choice.left_slots == 1 and tiles > 1 else 0.0
-    one_tile = StageWork((), fitted.tile_cycles + choice.warpgroups * fitted.warpgroup_tile_cycles)
-    tile = StageWork((), one_tile.wait_cycles + left_wait)
-    once = StageWork((), fitted.start_cycles * choice.warpgroups)
+    return one_tile, StageWork((), one_tile.wait_cycles + left_wait), StageWork((), fitted.start_cycles * choice.warpgroups)
+
+
+def with_work(plan: WalkPlan, turn: StageWork, boundary: Work, scores_by_turn: TurnScores, device: DeviceSpec) -> WalkPlan:
+    """The plan with its operations and its work. turn: of `turn_of`. boundary: the work of its boundary values."""
+    choice, fitted, score = plan.choice, device.fitted.walks, scores_by_turn.cut
+    tiles, turns = plan.most_loaded
+    one_tile, tile, once = _around(plan, tiles, device)
     meetings = _meetings(plan, device)
     beside = tuple(m.times(tiles) for m in meetings) if tiles > 1 else ()
-    turn, share = _turn(plan, scores_by_turn, device), fitted.around_share
+    share = fitted.around_share
     stages = (turn.times(turns), tile.times(tiles), *beside)
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, stages, (once,), device.fitted.pipelined.overlap)
     scores = plan.likely_turns * choice.rows * choice.columns
@@ -92,15 +110,15 @@ def _instructions(plan: WalkPlan, scores: TurnScores, device: DeviceSpec) -> flo
     return fitted.score_instructions + whole.flops + of_masks + of_turn + of_draws + fitted.bias_instructions * len(plan.biases)
 
 
-def _turn(plan: WalkPlan, scores_by_turn: TurnScores, device: DeviceSpec) -> StageWork:
+def turn_of(plan: WalkPlan, scores_by_turn: TurnScores, device: DeviceSpec) -> StageWork:
     """One turn of a block: products of one warpgroup beside the powers of another, which hides a part of either."""
     choice, fitted, pipelined = plan.choice, device.fitted.walks, device.fitted.pipelined
     scores = choice.rows * choice.columns
     tensor = scores * (plan.inner + max(plan.width, pipelined.least_columns)) / pipelined.narrow_per_cycle
     special = scores * scores_by_turn.whole.special / fitted.special_per_cycle
-    brought = {b.read for b in plan.form.biases[:len(plan.biases)]}
     instructions = _instructions(plan, scores_by_turn, device)
-    loads = loads_of(plan.form.online, brought)
+    # Rings bring all biases or none.
+    loads = scores_by_turn.other_loads if plan.biases else scores_by_turn.loads
     threads = scores * (instructions / fitted.instructions_per_cycle + fitted.load_cycles * loads)
     moved_bytes = sum(t.slot_bytes for t in (plan.keys, plan.values, *plan.biases))
     moved = port_cycles(moved_bytes * pipelined.shared_reads, choice.blocks, device)

@@ -2,14 +2,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from statistics import geometric_mean, quantiles
 
 import pytest
 
 from benchmarks.attention.tiles import NEAR, RECORDS, TimedTile, fitted, priced, timed_tiles, with_figures
+from tilefuse.base.candidate import Rejected
 from tilefuse.target.catalog import device_by_name
 from tilefuse.target.device import H200
+from tilefuse.templates.staged.walked.choose import WalkSearch, candidates
 from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.walk_work import TurnScores
@@ -47,6 +50,25 @@ def test_tiles_that_plans_take(case: str, columns: int, warpgroups: int) -> None
     """Among all tiles, not only those that were timed: few masked turns, scores of 160 columns and more never with two warpgroups here."""
     choice = priced(case).cheapest(H200)
     assert (choice.columns, choice.warpgroups) == (columns, warpgroups), choice
+
+
+@pytest.mark.parametrize("case", ["bf16/window1024/1x16x8192x64", "f16/plain/4x16x4096x64", "bf16/causal/4x16x4096x128",
+                                  "f16/bias/64x12x197x64"])
+def test_no_price_is_below_its_bounds(case: str) -> None:
+    """Every tile that is tried, those in bands among them."""
+    search = WalkSearch(priced(case).form, {}, H200)
+    checked = 0
+    for choice in candidates(priced(case).form, {}, H200):
+        bound = search.least(choice)
+        if isinstance(bound, Rejected):
+            continue
+        ranked = search.ranked(choice, bound, None)
+        assert not isinstance(ranked, Rejected)
+        price, plan = ranked
+        assert 0 < bound[0] <= price[0] and 0 < bound[1] <= price[1], choice
+        assert plan.choice == replace(choice, blocks=plan.choice.blocks)
+        checked += 1
+    assert checked > 20
 
 
 def planned(case: str, columns: int, warpgroups: int, left_slots: int = 2, bias_slots: int = 0) -> WalkPlan:
