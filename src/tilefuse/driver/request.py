@@ -38,7 +38,11 @@ def traced(options: Options) -> Iterator[trace.Trace]:
 
 @contextmanager
 def rarely_collected() -> Iterator[None]:
-    """Inside, Python's garbage collector runs rarely; afterwards at the process's own threshold."""
+    """Inside, Python's garbage collector runs rarely; afterwards at the process's own threshold.
+
+    Objects of the compile that live on join the oldest ones without a search. Else the many of them would start a search of everything
+    that the process holds, a tenth of a second where torch is loaded. An application's own `gc.freeze` stays as it is.
+    """
     first, *others = gc.get_threshold()
     if not 0 < first < COLLECT_AFTER:  # switched off, set higher by the user, or raised by an enclosing compile
         yield
@@ -47,6 +51,9 @@ def rarely_collected() -> Iterator[None]:
     try:
         yield
     finally:
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
         gc.set_threshold(first, *others)
 
 

@@ -40,3 +40,44 @@ def test_what_the_user_chose_stays(chosen: int) -> None:
     with rarely_collected():
         assert gc.get_threshold()[0] == chosen
     assert gc.get_threshold()[0] == chosen
+
+
+def test_the_end_of_a_compile_searches_no_old_objects() -> None:
+    """Where many objects have grown old since the last whole search, the next new ones would start another."""
+    searched: list[int] = []
+
+    def note(phase: str, facts: dict[str, int]) -> None:
+        if phase == "start":
+            searched.append(facts["generation"])
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    try:
+        gc.collect()
+        gc.disable()
+        # The next whole search begins where a quarter of the old objects have joined since the last one.
+        joining, kept = len(gc.get_objects()) // 30, list[list[list[int]]]()
+        for _ in range(12):
+            kept.append([[n] for n in range(joining)])
+            gc.collect(1)
+        gc.enable()
+        gc.callbacks.append(note)
+        with rarely_collected():
+            kept.append([[n] for n in range(2_000)])
+        kept.append([[n] for n in range(2_000)])
+    finally:
+        gc.enable()
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(note)
+    assert searched and 2 not in searched and not gc.get_freeze_count()
+
+
+def test_frozen_objects_stay_frozen() -> None:
+    """Those of an application that has frozen its own."""
+    gc.freeze()
+    try:
+        with rarely_collected():
+            pass
+        assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
