@@ -138,12 +138,14 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
     now.begin_dump(graph.name)
     with now.span("verify"):
         check(graph, f"graph @{graph.name} as given")
-    now.dump("0_given.txt", print_graph(graph))
+    if now.options.dump_dir:
+        now.dump("0_given.txt", print_graph(graph))
     caller = CallerLayouts.of(graph, input_layouts, result_layouts, free_results)
     context = context_of(device, options, constants=constants, caller=caller)
     with now.span("passes"):
         graph = run_passes(graph, context, options)
-    now.dump("1_passed.txt", print_graph(graph))
+    if now.options.dump_dir:
+        now.dump("1_passed.txt", print_graph(graph))
     free = caller.free_values(graph)
     fixed = {v: s for v, s in caller.wanted(graph).items() if v not in free}
     return Prepared(graph, context.constants, caller.given(graph), context.layouts.strides, fixed, context.attributes.get(CHOICES, ()))

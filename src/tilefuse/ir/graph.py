@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from typing import Union
 
@@ -53,6 +53,12 @@ class Input:
     constant: bool = False
 
 
+@cache
+def _divided(kind: str) -> tuple[str, str, str]:
+    """A node's kind before and behind its dot."""
+    return kind.partition(".")
+
+
 @quickly_built
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -85,12 +91,12 @@ class Node:
     @property
     def category(self) -> str:
         """The kind up to the dot: map, gather, reduce, scan, scatter, library."""
-        return self.kind.partition(".")[0]
+        return _divided(self.kind)[0]
 
     @property
     def detail(self) -> str:
         """The word after the dot of the kind: the monoid, or the library operator's name."""
-        return self.kind.partition(".")[2]
+        return _divided(self.kind)[2]
 
     @property
     def extents(self) -> dict[str, int]:
@@ -99,7 +105,10 @@ class Node:
 
     def attribute(self, name: str, default: Attribute = None) -> Attribute:
         """The attribute of this name, or `default`."""
-        return next((v for k, v in self.attributes if k == name), default)
+        for key, value in self.attributes:
+            if key == name:
+                return value
+        return default
 
     def integers(self, name: str) -> tuple[int, ...]:
         """An attribute that is a tuple of whole numbers; empty where the node has none of that name."""

@@ -25,6 +25,7 @@ class LeastTimes:
     def __init__(self, form: ProductForm, flops: int, boundary: Parts, device: DeviceSpec) -> None:
         fitted = device.fitted.pipelined
         self._form, self._flops, self._boundary, self._device = form, flops, boundary, device
+        self._boundary_us = boundary.us
         self._leads, self._rows, self._columns, self._products = form.num_leads, form.rows, form.columns, len(form.products)
         self._inner, self._rate, self._clock_hz = form.walked_inner, rate_of(form, device), clock_hz(device)
         self._left_bytes, self._right_bytes = form.left.port_bytes, sum(p.right.port_bytes for p in form.products)
@@ -35,6 +36,7 @@ class LeastTimes:
         self._weights: Weights | None = None
         # Tiles of unlike depths and parts share these.
         self._slot_by_tile: dict[tuple[int, int, int], tuple[int, float]] = {}
+        self._room_by_resident: dict[int, int] = {}
         self._together_by_tile: dict[tuple[int, int, bool], int] = {}
         self._energy_by_tile: dict[tuple[int, int, int, float, int], float] = {}
         self._meeting_by_parts: dict[tuple[int, int, int, int], float] = {}
@@ -44,19 +46,19 @@ class LeastTimes:
 
         Units: microseconds.
         """
-        fitted, device = self._device.fitted.pipelined, self._device
-        items = self._leads * -(-self._rows // choice.rows) * -(-self._columns // choice.columns) * choice.split
+        fitted, device, rows, split = self._device.fitted.pipelined, self._device, choice.rows, choice.split
+        items = self._leads * -(-self._rows // rows) * -(-self._columns // choice.columns) * split
         turns, fillings = -(-items // choice.blocks), fillings_of_part(self._inner, choice)
-        together = self._together(choice)
-        multiply_cycles = choice.rows * multiplied_columns(self._form, choice, together, device) * choice.depth / self._rate
+        together = self._together(choice) if self._products > 1 else 1
+        multiply_cycles = rows * multiplied_columns(self._form, choice, together, device) * choice.depth / self._rate
+        num_bytes, filling = self._slot(choice)
         step_cycles = self._step_cycles(choice, min(choice.blocks, items * choice.cluster))
-        main = fillings * max(multiply_cycles, step_cycles, self._copy_cycles(choice))
-        columns = choice.columns if choice.split == 1 else choice.result_columns
-        ending = fitted.tile_cycles + choice.rows * columns * self._result_cycles(choice)
-        meetings = self._meeting_cycles(choice) if choice.split > 1 else 0.0
+        main = fillings * max(multiply_cycles, step_cycles, self._copy_cycles(choice, num_bytes))
+        columns = choice.columns if split == 1 else choice.result_columns
+        ending = fitted.tile_cycles + rows * columns * self._result_cycles(choice)
+        meetings = self._meeting_cycles(choice) if split > 1 else 0.0
         behind = meetings + ending if meetings and turns == 1 else 0.0
         beside = 0.0 if behind else meetings + ending
-        _, filling = self._slot(choice)
         if choice.pingpong:
             # Warpgroups that take turns: the results of one beside the main loop of the other, and those of the last tile behind.
             turn = max(main, (fillings - 1 / turns) * filling) + fitted.turn_cycles
@@ -68,7 +70,7 @@ class LeastTimes:
         blocks_us = self._us_of_cycle * (max(cycles, stream) + fitted.fill_cycles)
         multiplying = turns * fillings * max(multiply_cycles, fitted.step_cycles)
         computed = powered_us(blocks_us, self._energy_pj(choice, together), device) + self._launch_us
-        return (max(self._boundary.us, computed) + behind / self._clock_hz * 1e6, blocks_us,
+        return (max(self._boundary_us, computed) + behind / self._clock_hz * 1e6, blocks_us,
                 self._us_of_cycle * max(multiplying, stream))
 
     def _step_cycles(self, choice: Pipelined, blocks: int) -> float:
@@ -82,11 +84,13 @@ class LeastTimes:
         rows /= choice.cluster if choice.multicast else 1
         return max(step, slot_port_cycles(choice, blocks, rows, columns, self._device))
 
-    def _copy_cycles(self, choice: Pipelined) -> float:
+    def _copy_cycles(self, choice: Pipelined, slot_bytes: int) -> float:
         """Latency of a filling's copies where as many slots are ahead of the products as shared memory holds without results; 0 where none
         is."""
         most = SEARCH.pipelines.swapped_slots if choice.swapped else SEARCH.pipelines.slots
-        ahead = min(shared_room(choice, self._device) // self.slot_bytes(choice), most) - IN_USE
+        if choice.resident not in self._room_by_resident:
+            self._room_by_resident[choice.resident] = shared_room(choice, self._device)
+        ahead = min(self._room_by_resident[choice.resident] // slot_bytes, most) - IN_USE
         return self._device.fitted.pipelined.copy_cycles / ahead if ahead > 0 else 0.0
 
     def _together(self, choice: Pipelined) -> int:
