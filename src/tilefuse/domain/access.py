@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd, prod
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.domain.resolved import Domain, Instance, Resolved, Touch, resolved_walk
 from tilefuse.ir.affine import Affine, Extents, delinearise, simplify
 from tilefuse.ir.ops import flops_of
@@ -14,6 +15,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.walks import FlatFigures
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Access:
     """One access to a boundary value. `elements`: number of points of the root axes and loop variables that it depends on."""

@@ -8,6 +8,7 @@ import functools
 from dataclasses import dataclass, replace
 from math import prod
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.base.memo import remembered_for_last
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.ir.affine import Affine, axis, number
@@ -30,6 +31,7 @@ SPLIT = "split"
 # `Contraction.precision` of products of 8-bit floats whose sums stay in the tensor cores' accumulators.
 FAST_SUMS = "fast"
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Contraction:
     """result[lead.., row, column] = sum over inner of left * right (+ bias, added before the result is rounded).

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from tilefuse.base.candidate import Rejected
+from tilefuse.base.construction import quickly_built
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.domain.work import Work
@@ -43,6 +44,7 @@ class Resources:
     min_blocks: int = 0
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Overlaps:
     """How a kernel goes together with the kernels ahead of it and behind it.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.base.memo import remembered
 from tilefuse.ir.affine import Affine, Extents, axis, linearise, simplify, substitute
 from tilefuse.ir.graph import Graph
@@ -14,6 +15,7 @@ from tilefuse.ir.scalar import Expr, Read, substitute_axes
 from tilefuse.target.memory import ACCESS_BYTES
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class OperandMemory:
     """The memory of an operand: offset of its first element in the value behind views, and the stride of every dimension.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.domain.roofline import operations_per_s, price_work
 from tilefuse.domain.work import Operations, Work
 from tilefuse.ir.dtype import DTYPES
@@ -19,6 +20,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.calls import TilingFigures
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class ProductSizes:
     """Sizes of a product. unit: "tf32", or the operands' data type.

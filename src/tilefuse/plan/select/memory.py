@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.plan.generators.units import Units
 from tilefuse.plan.select.ilp import Column, Row
@@ -24,6 +25,7 @@ from tilefuse.plan.select.ilp import Column, Row
 ROW_TOLERANCE = 1e-5
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A value that is neither input nor result, with the units that write and read it. Units: bytes."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.construction import quickly_built
 from tilefuse.base.errors import InternalError
 
 
@@ -207,6 +208,7 @@ def _illegal(detail: str, remedy: str) -> Rejected:
     return Rejected(Reason.ILLEGAL_TEMPLATE, detail, remedy)
 
 
+@quickly_built
 @dataclass(frozen=True, slots=True)
 class RowSettings:
     """A row kernel in the flat words of the notation, as templates, saved programs and tuning records hold it.

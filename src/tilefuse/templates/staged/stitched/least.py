@@ -41,6 +41,13 @@ class _Requested(NamedTuple):
     is_only: bool
 
 
+class _Copied(NamedTuple):
+    """A region of a boundary value. ranges: first and last place of each dimension that it has in all blocks together."""
+
+    requested: _Requested
+    ranges: tuple[tuple[int, int], ...]
+
+
 def least_stages_us(stitcher: Stitcher, choices: Sequence[Stitched], device: DeviceSpec) -> list[float]:
     """Lower bounds on the time of the stages of each choice. Units: microseconds.
 
@@ -52,13 +59,12 @@ def least_stages_us(stitcher: Stitcher, choices: Sequence[Stitched], device: Dev
     blocks: NDArray[np.int64] = np.ones(len(number), dtype=np.int64)
     for extents, full in zip(by_dimension, shape, strict=True):
         blocks *= -(-full // extents)
-    requests = _requests(stitcher, by_dimension)
+    requests, copies = _requests(stitcher, by_dimension)
     counts = [int(n) for n in blocks]
     cycles_of_byte = np.array([1.0 / cache_rate(n, device) for n in counts])
     alone = np.array([not is_many(n, device) for n in counts])
-    busy = _busy_cycles(stitcher, requests, cycles_of_byte, alone)
-    brings = any(v.name in requests for v in stitcher.graph.inputs)
-    once = np.where(alone, device.fitted.stitch.global_cycles if brings else 0.0, 0.0)
+    busy = _busy_cycles(stitcher, requests, cycles_of_byte) + _copy_cycles(stitcher, copies, cycles_of_byte, alone)
+    once = np.where(alone, device.fitted.stitch.global_cycles if copies else 0.0, 0.0)
     us_by_threads: dict[int, list[float]] = {}
     for threads in dict.fromkeys(c.threads for c in choices):
         us = least_tiles_us(blocks, threads, most_resident(threads, device), busy, stitcher.least_wait, once, device)
@@ -66,11 +72,12 @@ def least_stages_us(stitcher: Stitcher, choices: Sequence[Stitched], device: Dev
     return [us_by_threads[c.threads][number[c.tiles]] for c in choices]
 
 
-def _requests(stitcher: Stitcher, by_dimension: NDArray[np.int64]) -> dict[str, _Requested]:
-    """A region of each value, from results to operands."""
+def _requests(stitcher: Stitcher, by_dimension: NDArray[np.int64]) -> tuple[dict[str, _Requested], dict[str, list[_Copied]]]:
+    """A region of each value inside, from results to operands, and regions of boundary values that differ from each other."""
     tile_of = dict(zip(stitcher.anchor_roots, by_dimension, strict=True))
     times = Counter([*stitcher.graph.results, *(value for stop in stitcher.stops for value, _ in stop.reads)])
     requests: dict[str, _Requested] = {}
+    copies: dict[str, list[_Copied]] = {}
     for result, dimensions in stitcher.result_dimensions:
         extents = [np.minimum(tile_of[root], whole.extent) if root in tile_of else whole.extent for root, whole in dimensions]
         moves = [e < whole.extent for e, (_, whole) in zip(extents, dimensions, strict=True)]
@@ -84,10 +91,29 @@ def _requests(stitcher: Stitcher, by_dimension: NDArray[np.int64]) -> dict[str, 
         extent_of, moves_of = dict(zip(stop.axes, of.extents, strict=True)) | over, dict(zip(stop.axes, of.moves, strict=True))
         for value, subscripts in stop.reads:
             reached = [_least_extent(s, extent_of, full_of) for s in subscripts]
-            is_only = of.is_only and times[value] == 1
+            is_copied = value not in stitcher.inside
+            is_only = of.is_only and (is_copied or times[value] == 1)
             moves = [is_only and _moves(s, e, moves_of) for s, e in zip(subscripts, reached, strict=True)]
-            requests[value] = _larger(requests.get(value), _Requested(reached, moves, is_only))
-    return requests
+            request = _Requested(reached, moves, is_only)
+            if is_copied:
+                ranges = tuple([_range(s, full_of) for s in subscripts])
+                if all(_are_apart(ranges, other.ranges) for other in copies.setdefault(value, [])):
+                    copies[value].append(_Copied(request, ranges))
+            else:
+                requests[value] = _larger(requests.get(value), request)
+    return requests, copies
+
+
+def _range(subscript: Subscript, full_of: Mapping[str, int]) -> tuple[int, int]:
+    """First and last place that a sum of axes reaches in all blocks together; the whole dimension for other subscripts, and for those that
+    leave it."""
+    inside = bounds(subscript.of, full_of) if subscript.of.is_linear else None
+    return (0, subscript.full - 1) if inside is None or inside[0] < 0 or inside[1] >= subscript.full else inside
+
+
+def _are_apart(first: tuple[tuple[int, int], ...], second: tuple[tuple[int, int], ...]) -> bool:
+    """Whether no place lies in both ranges."""
+    return any(a[1] < b[0] or b[1] < a[0] for a, b in zip(first, second, strict=True))
 
 
 def _larger(first: _Requested | None, second: _Requested) -> _Requested:
@@ -137,9 +163,9 @@ def _moves(subscript: Subscript, extent: Extents, moves_of: Mapping[str, Flags])
     return moves & (extent < subscript.full)
 
 
-def _busy_cycles(stitcher: Stitcher, requests: Mapping[str, _Requested], cycles_of_byte: Cycles, alone: NDArray[np.bool_]) -> Cycles:
-    """Cycles of one tile: products at the best rate of their types, operations of maps and reductions and their reads of boundary values,
-    copies of boundary values. alone: whether blocks have one tile each and bring all operands for it."""
+def _busy_cycles(stitcher: Stitcher, requests: Mapping[str, _Requested], cycles_of_byte: Cycles) -> Cycles:
+    """Cycles of one tile: products at the best rate of their types, operations of maps and reductions and their reads of boundary values.
+    """
     busy: Cycles = np.zeros(len(cycles_of_byte))
     for stop in stitcher.stops:
         if stop.value not in requests:
@@ -155,12 +181,17 @@ def _busy_cycles(stitcher: Stitcher, requests: Mapping[str, _Requested], cycles_
         for read in stitcher.outside_reads(stop.value):
             different = prod([extent_of.get(a, 1) for a in read.axes])
             busy = busy + np.minimum(steps, different) * read.itemsize * cycles_of_byte
-    for source in stitcher.graph.inputs:
-        of = requests.get(source.name)
-        if of is None:
-            continue
-        brought: Flags = alone if source.name in stitcher.product_operands else False
-        for moves in of.moves:
-            brought = brought | moves
-        busy = busy + np.where(brought, prod(of.extents) * source.type.dtype.itemsize * cycles_of_byte, 0.0)
     return busy
+
+
+def _copy_cycles(stitcher: Stitcher, copies: Mapping[str, Sequence[_Copied]], cycles_of_byte: Cycles, alone: NDArray[np.bool_]) -> Cycles:
+    """Cycles in which boundary values are brought for one tile. alone: whether blocks have one tile each and bring all operands for it."""
+    cycles: Cycles = np.zeros(len(cycles_of_byte))
+    for value, parts in copies.items():
+        itemsize = stitcher.graph.type_of(value).dtype.itemsize
+        for request, _ in parts:
+            brought: Flags = alone if value in stitcher.product_operands else False
+            for moves in request.moves:
+                brought = brought | moves
+            cycles = cycles + np.where(brought, prod(request.extents) * itemsize * cycles_of_byte, 0.0)
+    return cycles

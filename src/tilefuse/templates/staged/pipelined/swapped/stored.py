@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tilefuse.base.construction import quickly_built
 from tilefuse.domain.contraction import INNER
 from tilefuse.ir.affine import Affine, FloorDiv, axis, bounds, linearise, substitute
 from tilefuse.ir.dtype import DType
@@ -16,6 +17,7 @@ from tilefuse.ir.layouts import Layouts, strides_of
 from tilefuse.ir.scalar import Expr, Read, substitute_axes, walk
 
 
+@quickly_built
 @dataclass(frozen=True)
 class Stored:
     """A boundary value of which an operand's elements read one element each, neighbours in memory along the inner axis.
