@@ -7,7 +7,7 @@ A price is that of `domain/roofline.py`. Kinds of kernels say which choices exis
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Protocol, TypeVar
 
@@ -36,7 +36,8 @@ W = TypeVar("W", bound=Worked)
 
 def cheapest(choices: Iterable[C], least: Callable[[C], Rank | Rejected],
              ranked: Callable[[C, Rank, Rank | None], tuple[Rank, P] | Rejected | None], ceiling: Rank | None = None,
-             coarse: Callable[[Sequence[C]], Sequence[Rank]] | None = None) -> P | Rejected:
+             coarse: Callable[[Sequence[C]], Sequence[Rank]] | None = None,
+             decisive: Callable[[C], bool] | None = None) -> P | Rejected:
     """The plan of the least rank, of equal ones that of the first choice; or why the first choice without a plan has none.
 
     least   lower bounds on a choice's rank, on fewer of its numbers; choices whose bounds exceed the best rank are not planned
@@ -44,6 +45,8 @@ def cheapest(choices: Iterable[C], least: Callable[[C], Rank | Rejected],
             given no bounds
     ceiling rank of a kernel of another kind, in as many numbers as it has of these: where all choices cost more, there is no plan
     coarse  bounds of all choices that take less time than `least`, which is not asked where they exceed the best rank
+    decisive choices of which the caller asks whether one is the cheapest: once none can be, a plan that is cheaper than all of them is
+            the result
     """
     candidates = list(choices)
     refused: list[tuple[int, Rejected]] = []
@@ -73,11 +76,18 @@ def cheapest(choices: Iterable[C], least: Callable[[C], Rank | Rejected],
             rank, plan = planned
             best = (*rank, n), plan
             limit = rank if limit is None or rank[:len(limit)] < limit[:len(rank)] else limit
+            if decisive is not None and not any(decisive(candidates[m]) for m in (n, *_within(queue, limit))):
+                break
     if best is not None and (ceiling is None or best[0][:len(ceiling)] <= ceiling):
         return best[1]
     if ceiling is not None and (best is not None or len(refused) < len(candidates)):
         return Rejected(Reason.WORSE_THAN_INCUMBENT, f"another kernel takes {ceiling[0]:.2f} us")
     return min(refused, key=lambda r: r[0])[1] if refused else Rejected(Reason.SHARED_MEMORY, "no tile fits")
+
+
+def _within(queue: Iterable[tuple[Rank, int, bool]], limit: Rank) -> Iterator[int]:
+    """Numbers of the choices whose bounds do not exceed a rank."""
+    return (n for bound, n, _ in queue if bound[:len(limit)] <= limit[:len(bound)])
 
 
 def cheapest_plan(choices: Iterable[C], planned: Callable[[C], W | Rejected], device: DeviceSpec) -> W | Rejected:

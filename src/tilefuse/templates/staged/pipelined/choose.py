@@ -41,18 +41,38 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
     refused = _refusal(form, device)
     if refused is not None:
         return refused
-    boundary = boundary_work(form.graph)
-    forms, flops = tuple(form_for(form, swapped) for swapped in (False, True)), result_operations(form, device)
-    bounds = tuple(LeastTimes(f, flops, price_work(boundary, device), device) for f in forms)
+    search = _Search(form, device, wanted is None)
+    return cheapest([wanted] if wanted is not None else _shapes(form, device), search.least, search.ranked, ceiling)
 
-    def least(shape: Pipelined) -> Rank:
-        return bounds[shape.swapped].of(shape)
 
-    def ranked(shape: Pipelined, bound: Rank, _best: Rank | None) -> tuple[Rank, ProductPlan] | Rejected | None:
-        turned = forms[shape.swapped]
-        choice = shape
-        if wanted is None:
-            if shared_room(shape, device) // bounds[shape.swapped].slot_bytes(shape) <= IN_USE and not _fills_ahead(turned, shape):
+def is_cheaper_unscattered(form: ProductForm, device: DeviceSpec) -> bool:
+    """Whether the product has a plan that is cheaper than all plans with scattered clusters. Cost: less than that of the cheapest plan."""
+    if _refusal(form, device) is not None:
+        return False
+    search = _Search(form, device, True)
+    plan = cheapest(_shapes(form, device), search.least, search.ranked, decisive=lambda shape: shape.scattered)
+    return not isinstance(plan, Rejected) and not plan.choice.scattered
+
+
+class _Search:
+    """Prices of one product's choices. free: whether the search decides the slots."""
+
+    def __init__(self, form: ProductForm, device: DeviceSpec, free: bool) -> None:
+        self._device, self._free, self._boundary = device, free, boundary_work(form.graph)
+        self._forms, self._flops = tuple(form_for(form, swapped) for swapped in (False, True)), result_operations(form, device)
+        boundary = price_work(self._boundary, device)
+        self._bounds = tuple(LeastTimes(f, self._flops, boundary, device) for f in self._forms)
+
+    def least(self, shape: Pipelined) -> Rank:
+        """Bounds on a choice's rank."""
+        return self._bounds[shape.swapped].of(shape)
+
+    def ranked(self, shape: Pipelined, bound: Rank, _best: Rank | None) -> tuple[Rank, ProductPlan] | Rejected | None:
+        """A choice's rank and plan; None where its slots fill nothing ahead of the products."""
+        turned, device, choice = self._forms[shape.swapped], self._device, shape
+        if self._free:
+            room = shared_room(shape, device) // self._bounds[shape.swapped].slot_bytes(shape)
+            if room <= IN_USE and not _fills_ahead(turned, shape):
                 return None
             choice = _with_slots(turned, shape, device)
             if not _fills_ahead(turned, choice):
@@ -60,12 +80,10 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
         plan = _fit(turned, choice, device)
         if isinstance(plan, Rejected):
             return plan
-        plan = with_work(plan, boundary, flops, device)
+        plan = with_work(plan, self._boundary, self._flops, device)
         # Where memory decides, the tile whose blocks and whose energy take least; of tiles that are alike, the one whose products do.
         beside = powered_us(sum(blocks_us(b, device) for b in plan.work.blocks), plan.work.energy_pj, device)
         return (price_work(plan.work, device).us, beside, *bound[2:]), plan
-
-    return cheapest([wanted] if wanted is not None else _shapes(form, device), least, ranked, ceiling)
 
 
 def _refusal(form: ProductForm, device: DeviceSpec) -> Rejected | None:

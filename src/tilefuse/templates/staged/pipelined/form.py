@@ -12,6 +12,7 @@ from functools import cached_property
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.memo import remembered_for_last
 from tilefuse.domain.contraction import COLUMN, FAST_SUMS, GROUP, INNER, ROW, SPLIT, Contraction, any_contraction_of, warpgroup_arithmetic
 from tilefuse.ir.affine import Affine, axis, row_major_strides
 from tilefuse.ir.dtype import F32
@@ -225,6 +226,7 @@ def form_for(form: ProductForm, swapped: bool) -> ProductForm:
     return form if form.swapped == swapped else replace(form, swapped=swapped)
 
 
+@remembered_for_last
 def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
     """The form of a pattern given as a graph of its own, or why it has none."""
     graph = joined_maps(graph)

@@ -23,7 +23,7 @@ from tilefuse.templates.notation import Attr, Template, Worker
 from tilefuse.templates.request import Price, Request
 from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.notation import BLOCKS, THREADS, Numbers, Settings, numbers_of
-from tilefuse.templates.staged.pipelined.choose import candidates, choose_product, may_be_pipelined
+from tilefuse.templates.staged.pipelined.choose import candidates, choose_product, is_cheaper_unscattered, may_be_pipelined
 from tilefuse.templates.staged.pipelined.compose import compose_product
 from tilefuse.templates.staged.pipelined.form import product_form
 from tilefuse.templates.staged.pipelined.plan import ProductPlan
@@ -103,12 +103,12 @@ class PipelinedTemplate(PipelineTemplate[Pipelined, ProductPlan]):
         """
         if request.is_part or not request.has_products:
             return Rejected(Reason.OTHER_TEMPLATE, "no product with a kernel of its own")
-        program = self.schedule(request.with_sums_kept, request.layouts, request.device, ceiling=request.ceiling)
-        plan = self.plan_of(program) if isinstance(program, TileProgram) else None
-        if plan is not None and plan.form.reduced.stages and not plan.form.reduced.width and not plan.choice.scattered:
-            whole = plan.form.reduced.stages[0].reductions[0]
-            return Rejected(Reason.OTHER_TEMPLATE, f"%{whole} reduces whole rows, which plans leave to other kernels")
-        return program
+        form = product_form(request.with_sums_kept, request.layouts)
+        if not isinstance(form, Rejected) and form.reduced.stages and not form.reduced.width:
+            whole = form.reduced.stages[0].reductions[0]
+            if is_cheaper_unscattered(form, request.device):
+                return Rejected(Reason.OTHER_TEMPLATE, f"%{whole} reduces whole rows, which plans leave to other kernels")
+        return self.schedule(request.with_sums_kept, request.layouts, request.device, ceiling=request.ceiling)
 
     def own_kernel_share(self, device: DeviceSpec) -> float:
         """That of kernels whose price counts every read."""

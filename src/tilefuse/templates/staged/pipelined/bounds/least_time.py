@@ -25,7 +25,7 @@ class LeastTimes:
     def __init__(self, form: ProductForm, flops: int, boundary: Parts, device: DeviceSpec) -> None:
         fitted = device.fitted.pipelined
         self._form, self._flops, self._boundary, self._device = form, flops, boundary, device
-        self._boundary_us = boundary.us
+        self._boundary_us, self._exchanges = boundary.us, len(form.reduced.stages)
         self._leads, self._rows, self._columns, self._products = form.num_leads, form.rows, form.columns, len(form.products)
         self._inner, self._rate, self._clock_hz = form.walked_inner, rate_of(form, device), clock_hz(device)
         self._left_bytes, self._right_bytes = form.left.port_bytes, sum(p.right.port_bytes for p in form.products)
@@ -56,6 +56,8 @@ class LeastTimes:
         main = fillings * max(multiply_cycles, step_cycles, self._copy_cycles(choice, num_bytes))
         columns = choice.columns if split == 1 else choice.result_columns
         ending = fitted.tile_cycles + rows * columns * self._result_cycles(choice)
+        if self._exchanges and choice.cluster_columns > 1:
+            ending += self._exchanges * (fitted.scattered_exchange_cycles if choice.scattered else fitted.exchange_cycles)
         meetings = self._meeting_cycles(choice) if split > 1 else 0.0
         behind = meetings + ending if meetings and turns == 1 else 0.0
         beside = 0.0 if behind else meetings + ending
