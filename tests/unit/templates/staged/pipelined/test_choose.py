@@ -11,7 +11,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.target.device import H200
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.pipelined.bounds.least_time import LeastTimes
-from tilefuse.templates.staged.pipelined.choose import candidates
+from tilefuse.templates.staged.pipelined.choose import candidates, is_cheaper_unscattered
 from tilefuse.templates.staged.pipelined.form import form_for
 from tilefuse.templates.staged.pipelined.template import plan_of, schedule_product
 from tilefuse.templates.staged.pipelined.thread_work import result_operations
@@ -48,3 +48,13 @@ def test_no_other_tile_takes_less_time(name: str) -> None:
     together = {c.swapped: LeastTimes(form_for(form, c.swapped), flops, floor, H200) for c in choices}
     for c in choices:
         assert together[c.swapped].of(c) == LeastTimes(form_for(form, c.swapped), flops, floor, H200).of(c)
+
+
+@pytest.mark.parametrize(("rows", "columns", "inner", "scattered"), [
+    (128, 768, 512, False), (8192, 1000, 512, False), (8192, 1000, 2048, True), (16384, 4096, 2048, True)])
+def test_whether_scattered_clusters_are_cheapest(rows: int, columns: int, inner: int, scattered: bool) -> None:
+    """The question has the answer of the whole search. Few clusters of many blocks run at once where hardware places them."""
+    chosen = schedule_product(soft(rows, columns, inner), {}, H200)
+    assert isinstance(chosen, TileProgram)
+    assert plan_of(chosen).choice.scattered is scattered
+    assert is_cheaper_unscattered(plan_of(chosen).form, H200) is not scattered
