@@ -60,9 +60,10 @@ def test_the_end_of_a_compile_searches_no_old_objects() -> None:
         for _ in range(12):
             kept.append([[n] for n in range(joining)])
             gc.collect(1)
-        gc.enable()
         gc.callbacks.append(note)
         with rarely_collected():
+            # Enabled before, the next object of the test itself would start the search.
+            gc.enable()
             kept.append([[n] for n in range(2_000)])
         kept.append([[n] for n in range(2_000)])
     finally:
