@@ -7,40 +7,24 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import UserError
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
-from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.launch import Launch
-from tilefuse.templates.explained import NO_STAGES, LevelTile, Staging, largest_result, numbered
 from tilefuse.templates.notation import Template
-from tilefuse.templates.own_launch import OwnLaunchTemplate
-from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.request import Request
-from tilefuse.templates.stage_tree import StageTree
+from tilefuse.templates.tasks.bodied import BodiedTemplate
 from tilefuse.templates.tasks.compose import compose_tasks
 from tilefuse.templates.tasks.price import tasks_work
 from tilefuse.templates.tasks.record import Tasks
-from tilefuse.templates.template import Overlaps, Resources
 
 
-class TasksTemplate(OwnLaunchTemplate[Tasks]):
-    """Kernels that a plan has one behind the other, as stages of one kernel (`plan/select/join_tasks.py` proposes them)."""
+class TasksTemplate(BodiedTemplate[Tasks]):
+    """Kernels that a plan has one behind the other, as stages of one kernel (`plan/select/grid_level.py` proposes them)."""
 
     record = Tasks
-    priority = 3
 
     def work(self, program: TileProgram, device: DeviceSpec) -> Work:
         """The critical path of its stages."""
         return tasks_work(program, self.choice_of(program), device)
-
-    def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
-        """The most of each that a body needs."""
-        needs = [kernel_template(b.choice).resources(b, device) for b in self.choice_of(program).bodies]
-        return Resources(max(r.registers for r in needs), max(r.shared_bytes for r in needs))
-
-    def overlaps(self, choice: Tasks) -> Overlaps:
-        """Blocks take tasks of all kinds: there is no one direction, and the counters are the kernel ahead's until it has ended."""
-        return Overlaps(walks_memory=False, turns=False, waits_itself=False, fetches_settled=False)
 
     def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
         """One group of statements for each body, and the order of their tasks."""
@@ -67,23 +51,3 @@ class TasksTemplate(OwnLaunchTemplate[Tasks]):
     def propose(self, request: Request) -> TileProgram | Rejected:
         """None for a single pattern: kernels of a plan are joined, not patterns."""
         return Rejected(Reason.OTHER_TEMPLATE, "kernels of a plan become tasks, not patterns")
-
-    def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
-        """False: its bodies' templates do."""
-        return False
-
-    def own_kernel_share(self, device: DeviceSpec) -> float:
-        """That of kernels whose prices leave out reads of cold weights."""
-        return device.fitted.products.own_kernel_share
-
-    def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
-        """The largest result; each body has tiles of its own."""
-        return (LevelTile("grid", numbered(largest_result(program))),)
-
-    def staging(self, program: TileProgram) -> Staging:
-        """Nothing for the kernel as a whole."""
-        return NO_STAGES
-
-    def stage_tree(self, program: TileProgram) -> StageTree | None:
-        """None: the stages of its grid are listed among the parameters."""
-        return None

@@ -9,42 +9,26 @@ from tilefuse.base.errors import UserError
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.domain.work import Work
-from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.launch import Launch
 from tilefuse.target.memory import RESERVED_SHARED_BYTES
-from tilefuse.templates.explained import NO_STAGES, LevelTile, Staging, largest_result, numbered
 from tilefuse.templates.notation import Template
-from tilefuse.templates.own_launch import OwnLaunchTemplate
-from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.request import Request
-from tilefuse.templates.stage_tree import StageTree
+from tilefuse.templates.tasks.bodied import BodiedTemplate
 from tilefuse.templates.tasks.chains.build import chain_program, with_other_products
 from tilefuse.templates.tasks.chains.compose import compose_chain
 from tilefuse.templates.tasks.chains.price import chain_work
 from tilefuse.templates.tasks.chains.record import PRODUCT, GroupedChain, Rhythm
-from tilefuse.templates.template import Overlaps, Resources
 
 
-class GroupedChainTemplate(OwnLaunchTemplate[GroupedChain]):
+class GroupedChainTemplate(BodiedTemplate[GroupedChain]):
     """A producer, a product and a user as tasks of one kernel in groups of tiles (`plan/select/tile_groups.py` proposes them)."""
 
     record = GroupedChain
-    priority = 3
 
     def work(self, program: TileProgram, device: DeviceSpec) -> Work:
         """That of its bodies side by side."""
         return chain_work(program, self.choice_of(program), device)
-
-    def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
-        """The most of each that a body needs."""
-        needs = [kernel_template(b.choice).resources(b, device) for b in self.choice_of(program).bodies]
-        return Resources(max(r.registers for r in needs), max(r.shared_bytes for r in needs))
-
-    def overlaps(self, choice: GroupedChain) -> Overlaps:
-        """Blocks take tasks of all kinds: there is no one direction, and the counters are the kernel ahead's until it has ended."""
-        return Overlaps(walks_memory=False, turns=False, waits_itself=False, fetches_settled=False)
 
     def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
         """One group of statements for each body, and the order of their tasks."""
@@ -84,21 +68,6 @@ class GroupedChainTemplate(OwnLaunchTemplate[GroupedChain]):
         """None for a single pattern: kernels of a plan are joined, not patterns."""
         return Rejected(Reason.OTHER_TEMPLATE, "kernels of a plan become chains, not patterns")
 
-    def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
-        """False: its bodies' templates do."""
-        return False
-
-    def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
-        """The largest result; each body has tiles of its own."""
-        return (LevelTile("grid", numbered(largest_result(program))),)
-
-    def staging(self, program: TileProgram) -> Staging:
-        """Nothing for the kernel as a whole."""
-        return NO_STAGES
-
-    def stage_tree(self, program: TileProgram) -> StageTree | None:
-        """None: the bodies are listed among the parameters."""
-        return None
 
 
 def _least_slots(choice: GroupedChain) -> tuple[int, int]:
