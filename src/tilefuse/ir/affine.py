@@ -196,6 +196,12 @@ def bounds(e: Affine, extents: Extents) -> tuple[int, int] | None:
     return low, high
 
 
+def is_within(e: Affine, extent: int, extents: Extents) -> bool:
+    """Whether `e` is an index of a dimension of `extent` elements at all places. Requires: as of `bounds`."""
+    span = bounds(e, extents)
+    return span is not None and span[0] >= 0 and span[1] < extent
+
+
 def _atom_bounds(atom: FloorDiv | Mod, extents: Extents) -> tuple[int, int] | None:
     inner = bounds(atom.of, extents)
     by = atom.by

@@ -205,6 +205,16 @@ def reads(e: Expr) -> list[str]:
     return list(dict.fromkeys(x.value for x in walk(e) if isinstance(x, (Read, Lookup))))
 
 
+def index_maps(e: Expr) -> tuple[Affine, ...]:
+    """Subscripts of a read, or the affine of an index; none of other expressions, whose parts may have some."""
+    return e.index if isinstance(e, Read) else (e.affine,) if isinstance(e, Index) else ()
+
+
+def indexed_axes(e: Expr) -> frozenset[str]:
+    """Axes that the reads and indices in an expression depend on, conditions of guards left out."""
+    return frozenset[str]().union(*(i.axes() for x in walk(e) for i in index_maps(x)))
+
+
 def rebuild(e: Expr, new: tuple[Expr, ...]) -> Expr:
     """`e` with its direct subexpressions replaced; `e` itself if they are the same objects."""
     old = children(e)

@@ -11,7 +11,7 @@ from math import prod
 from typing import ClassVar
 
 from tilefuse.base.construction import replace
-from tilefuse.ir.affine import Affine, axis, bounds, row_major_strides, substitute
+from tilefuse.ir.affine import Affine, axis, is_within, row_major_strides, substitute
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.layouts import window_of
 from tilefuse.ir.scalar import Expr, Guard, Index, Lookup, Read, substitute_axes, transform, walk
@@ -115,7 +115,7 @@ def _lookup_through(view: Node, subscripts: tuple[Expr, ...], types: Mapping[str
     if not isinstance(view.body, Read):
         return None
     by_axis = dict(zip(view.axes, subscripts, strict=True))
-    known = {a: s.affine for a, s in by_axis.items() if isinstance(s, Index) and _is_within(s.affine, view.extents[a], extents)}
+    known = {a: s.affine for a, s in by_axis.items() if isinstance(s, Index) and is_within(s.affine, view.extents[a], extents)}
     inner: list[Expr] = []
     for e, extent in zip(view.body.index, types[view.body.value].shape, strict=True):
         name = next(iter(e.axes()), "")
@@ -126,11 +126,6 @@ def _lookup_through(view: Node, subscripts: tuple[Expr, ...], types: Mapping[str
         else:
             return None
     return Lookup(view.body.value, tuple(inner))
-
-
-def _is_within(e: Affine, extent: int, extents: Mapping[str, int]) -> bool:
-    span = bounds(e, extents)
-    return span is not None and span[0] >= 0 and span[1] < extent
 
 
 def inline_into(node: Node, table: ViewTable, types: Mapping[str, Type]) -> Node:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -14,9 +14,9 @@ from tilefuse.domain.access import Access, accesses, stride_of
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
-from tilefuse.ir.affine import Affine, axes_of, bounds, evaluate
-from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.scalar import Index, Lookup, Read, walk
+from tilefuse.ir.affine import Affine, bounds, evaluate
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.scalar import Lookup, Read, index_maps, indexed_axes, walk
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.walks import TrafficFigures
 from tilefuse.target.memory import SECTOR_BYTES
@@ -47,24 +47,20 @@ def boundary_work(graph: Graph) -> Work:
 def _looked_up_elements(graph: Graph) -> dict[str, int]:
     """Elements of each value that is only looked up, as rows of a table or pages of a cache: the places that subscripts may tell apart."""
     counts: dict[str, int] = {}
+    plain = {v for n in graph.nodes for v in n.operands}
     for node in graph.nodes:
-        extents = {**dict(zip(node.axes, node.type.shape, strict=True)), **dict(node.over)} if node.body is not None else {}
-        for e in walk(node.body) if node.body is not None else ():
+        for e in () if node.body is None else walk(node.body):
             if isinstance(e, Lookup):
-                counts[e.value] = counts.get(e.value, 0) + _places(e, extents)
-    plain = {v for n in graph.nodes for v in (*n.operands, *_values_read(n))} if counts else set()
+                counts[e.value] = counts.get(e.value, 0) + _places(e, node.extents)
+            elif isinstance(e, Read):
+                plain.add(e.value)
     return {v: n for v, n in counts.items() if v not in plain}
-
-
-def _values_read(node: Node) -> Iterator[str]:
-    return (e.value for e in walk(node.body) if isinstance(e, Read)) if node.body is not None else iter(())
 
 
 def _places(e: Lookup, extents: Mapping[str, int]) -> int:
     """Places that the subscripts of an element tell apart, at most those of all axes on which they depend."""
-    atoms = {atom for x in walk(e) for i in (x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ())
-             for atom, _ in i.terms}
-    points = prod(extents[a] for a in frozenset[str]().union(*map(axes_of, atoms)))
+    atoms = {atom for x in walk(e) for i in index_maps(x) for atom, _ in i.terms}
+    points = prod(extents[a] for a in indexed_axes(e))
     spans = [s for s in (bounds(Affine(((atom, 1),)), extents) for atom in atoms) if s is not None]
     return min(points, prod(high - low + 1 for low, high in spans)) if len(spans) == len(atoms) else points
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import prod
 
 from tilefuse.base.errors import InternalError
-from tilefuse.ir.affine import Affine, axis, bounds, linearise, number, row_major_strides, simplify
+from tilefuse.ir.affine import Affine, axis, is_within, linearise, number, row_major_strides, simplify
 from tilefuse.ir.dtype import DTYPES, I32, I64
 from tilefuse.ir.graph import Node, Type
 from tilefuse.ir.scalar import Bound, Const, Expr, Guard, Index, Lookup, Read, call, cast, checked_extent, const, substitute_axes, walk
@@ -253,7 +253,7 @@ def _where_written(gradients: Gradients, node: Node, value: str) -> Expr:
         return Guard(limits, Read(value, index), zero) if limits else Read(value, index)
     inside: Expr | None = None
     for target, extent in zip(node.target, shape, strict=True):
-        if isinstance(target, Index) and _always_inside(target.affine, extent, extents) or checked_extent(target) == extent:
+        if isinstance(target, Index) and is_within(target.affine, extent, extents) or checked_extent(target) == extent:
             continue
         kind = gradients.dtype_of(target)
         subscript = target if kind.is_arithmetic else cast(target, I32)
@@ -268,11 +268,6 @@ def _affine(target: Expr) -> Affine | None:
     if isinstance(target, Const):
         return number(int(target.value))
     return target.affine if isinstance(target, Index) else None
-
-
-def _always_inside(e: Affine, extent: int, extents: dict[str, int]) -> bool:
-    span = bounds(e, extents)
-    return span is not None and span[0] >= 0 and span[1] < extent
 
 
 def _scattered_extremum(gradients: Gradients, node: Node) -> Expr:

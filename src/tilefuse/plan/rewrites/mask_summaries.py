@@ -21,13 +21,29 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from tilefuse.ir.affine import Affine, axis, floordiv, number
+from tilefuse.ir.affine import axis, floordiv, number
 from tilefuse.ir.dtype import BOOL, I32, I64, DType
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.monoids import highest, lowest
 from tilefuse.ir.names import free_name
 from tilefuse.ir.ops import EXCHANGED, NEGATED, dtype_of
-from tilefuse.ir.scalar import Bound, Call, Expr, Guard, Index, Lookup, Read, call, cast, children, const, substitute_axes, transform, walk
+from tilefuse.ir.scalar import (
+    Bound,
+    Call,
+    Expr,
+    Guard,
+    Index,
+    Lookup,
+    Read,
+    call,
+    cast,
+    children,
+    const,
+    indexed_axes,
+    substitute_axes,
+    transform,
+    walk,
+)
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 
 # Rows and columns of a block. Units: elements.
@@ -85,7 +101,7 @@ def _clause(e: Expr, node: Node, graph: Graph) -> Iterable[Clause]:
 
     def depends_on(x: Expr, line: str, other: str) -> bool:
         plain = not any(isinstance(y, Guard | Lookup) for y in walk(x))
-        axes = {a for y in walk(x) for i in _places(y) for a in i.axes()}
+        axes = indexed_axes(x)
         read = any(line in i.axes() for y in walk(x) if isinstance(y, Read) for i in y.index)
         kind = dtype_of(x, lambda v: graph.type_of(v).dtype)
         return plain and read and other not in axes and (kind.is_integer or kind == BOOL)
@@ -106,10 +122,6 @@ def _is_map(value: str, graph: Graph) -> bool:
     return value in graph.node_by_name and graph.node_by_name[value].category == "map"
 
 
-def _places(e: Expr) -> tuple[Affine, ...]:
-    return e.index if isinstance(e, Read) else (e.affine,) if isinstance(e, Index) else ()
-
-
 @dataclass
 class Summaries:
     """Writer of summaries: their nodes so far, each once. graph: types of the values that they read; taken: names in use."""
@@ -125,7 +137,7 @@ class Summaries:
 
     def _with_bounds(self, clause: Clause, node: Node) -> Expr:
         row, column = clause.row, clause.column
-        leads = tuple(a for a in node.axes[:-2] if node.extents[a] > 1 and a in _axes(clause.e))
+        leads = tuple(a for a in node.axes[:-2] if node.extents[a] > 1 and a in indexed_axes(clause.e))
         rows, columns = node.extents[row], node.extents[column]
         first, end, begin, stop = self._ends(clause, node, leads)
         at = (*map(axis, leads), floordiv(axis(row), BLOCK, {row: rows}))
@@ -182,13 +194,13 @@ class Summaries:
             # Unsigned numbers of 64 bits are compared as unsigned ones.
             wide = dtype if dtype.name == "u64" else I32 if dtype == BOOL else I64
             e, dtype = cast(e, wide), wide
-        leads = tuple(a for a in node.axes[:-2] if node.extents[a] > 1 and a in _axes(e))
+        leads = tuple(a for a in node.axes[:-2] if node.extents[a] > 1 and a in indexed_axes(e))
         at = (*map(axis, leads), axis(block))
         ends = []
         for kind, limit in (("min", highest(dtype)), ("max", lowest(dtype))):
             shape = (*(node.extents[a] for a in leads), -(-node.extents[line] // BLOCK))
             place = axis(OF_ROWS) * BLOCK + axis(LINE)
-            body = substitute_axes(e, {a: number(0) for a in _axes(e) - {line, *leads}} | {line: place})
+            body = substitute_axes(e, {a: number(0) for a in indexed_axes(e) - {line, *leads}} | {line: place})
             if node.extents[line] % BLOCK:
                 body = Guard((Bound(place, 0, node.extents[line]),), body, limit)
             name = self._node(f"{node.name}_{'lowest' if kind == 'min' else 'highest'}", dtype, shape, (*leads, OF_ROWS), f"reduce.{kind}",
@@ -219,10 +231,6 @@ class Summaries:
             self.known[key] = free_name(stem, self.taken)
             self.nodes.append(Node(self.known[key], Type(dtype, shape), kind, axes, over, "", body))
         return self.known[key]
-
-
-def _axes(e: Expr) -> frozenset[str]:
-    return frozenset().union(*(i.axes() for x in walk(e) for i in _places(x)))
 
 
 def with_bounds(graph: Graph, names: Iterable[str], hides: bool, turned: bool = False) -> tuple[Graph, tuple[str, ...]]:

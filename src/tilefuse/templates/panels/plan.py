@@ -5,6 +5,7 @@
 """
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -109,32 +110,28 @@ def registers_of(choice: Panels, device: DeviceSpec) -> int:
 def candidates(product: PanelProduct, device: DeviceSpec) -> Iterator[Panels]:
     """Tiles of blocks and warps, depths and slots that fit the product and the device."""
     limits = SEARCH.tasks
-    for rows in limits.panel_rows:
-        for columns in limits.panel_columns:
-            for down in (1, 2, 4, 8):
-                for across in (1, 2, 4):
-                    for depth, slots, turns in product_of_axes(limits.panel_slots, limits.panel_turns):
-                        choice = Panels(rows, columns, down, across, depth, slots, turns)
-                        if choice.num_threads in limits.panel_threads and why_not(product, choice, device) is None:
-                            yield choice
-
-
-def product_of_axes(slots: tuple[tuple[int, int], ...], turns: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
-    """(depth, slots, turns) of each ring with each number of tiles a block."""
-    return ((depth, count, turn) for depth, count in slots for turn in turns)
+    for rows, columns, down, across, (depth, slots), turns in itertools.product(
+            limits.panel_rows, limits.panel_columns, (1, 2, 4, 8), (1, 2, 4), limits.panel_slots, limits.panel_turns):
+        choice = Panels(rows, columns, down, across, depth, slots, turns)
+        if choice.num_threads in limits.panel_threads and why_not(product, choice, device) is None:
+            yield choice
 
 
 def choose_panels(product: PanelProduct, graph: Graph, device: DeviceSpec) -> Panels | Rejected:
     """The tiles with the least predicted time, or why there are none."""
-    priced = [(price_work(panels_work(product, choice, graph, device), device).us, n, choice)
+    boundary = boundary_work(graph)
+    priced = [(price_work(panels_work(product, choice, boundary, device), device).us, n, choice)
               for n, choice in enumerate(candidates(product, device))]
     if not priced:
         return Rejected(Reason.DOMAIN_MISMATCH, f"no tiles of panels cover %{product.node.name}")
     return min(priced)[2]
 
 
-def panels_work(product: PanelProduct, choice: Panels, graph: Graph, device: DeviceSpec) -> Work:
-    """The kernel's work: copies beside products, then the stores of a block. Source: `StitchFigures`, `MultiplyFigures`."""
+def panels_work(product: PanelProduct, choice: Panels, boundary: Work, device: DeviceSpec) -> Work:
+    """The kernel's work: copies beside products, then the stores of a block. boundary: the work of its boundary values.
+
+    Source: `StitchFigures`, `MultiplyFigures`.
+    """
     fitted, rate = device.fitted.stitch, device.fitted.traffic.l2_bytes_per_cycle
     m, n = choice.instructions
     tiling = Tiling("mma", m, n, step=MMA_INNER_F32, arithmetic=product.arithmetic)
@@ -148,5 +145,4 @@ def panels_work(product: PanelProduct, choice: Panels, graph: Graph, device: Dev
     resident = max(1, blocks_at_once(choice.num_threads, registers_of(choice, device), product.shared_bytes(choice), device))
     once = StageWork(wait_cycles=fitted.global_cycles + fitted.stage_cycles)
     work = BlockWork(blocks, choice.num_threads, resident, choice.turns, (main,), (once,), device.fitted.online.overlap)
-    boundary = boundary_work(graph)
     return Work(1, None, boundary.read_bytes, boundary.global_bytes, tiles * (copied + stored), 2 * tiles * copied, blocks=(work,))

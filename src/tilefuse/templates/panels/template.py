@@ -16,6 +16,7 @@ from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.explained import NO_STAGES, LevelTile, Staging, largest_result, numbered
+from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.notation import Template
 from tilefuse.templates.own_launch import OwnLaunchTemplate
@@ -45,7 +46,7 @@ class PanelsTemplate(OwnLaunchTemplate[Panels]):
 
     def work(self, program: TileProgram, device: DeviceSpec) -> Work:
         """Copies beside products."""
-        return panels_work(_product(program, device), self.choice_of(program), program.graph, device)
+        return panels_work(_product(program, device), self.choice_of(program), boundary_work(program.graph), device)
 
     def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
         """Sums and fragments; the slots."""

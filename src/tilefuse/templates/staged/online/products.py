@@ -23,7 +23,7 @@ from tilefuse.ir.affine import NO_EXTENT, Affine, axis, delinearise, number, row
 from tilefuse.ir.dtype import DTYPES, F32, F64, DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import SCALAR_OPS, dtype_of
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, cast, const, walk
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, cast, const, index_maps, walk
 from tilefuse.templates.staged.online.late import ZERO_WHERE
 from tilefuse.templates.staged.online.permuted import permuted_point
 from tilefuse.templates.staged.online.shifts import relative_to_top, same_total
@@ -475,9 +475,8 @@ class _Finder:
     def _is_row(self, e: Expr) -> bool:
         """Whether an element is the same along the walked axis."""
         for x in walk(e):
-            index = x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ()
             facts = tuple(b.index for b in x.bounds) if isinstance(x, Guard) else ()
-            if any(WALK in i.axes() for i in (*index, *facts)) or isinstance(x, Lookup):
+            if any(WALK in i.axes() for i in (*index_maps(x), *facts)) or isinstance(x, Lookup):
                 return False
         return True
 

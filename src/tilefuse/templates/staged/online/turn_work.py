@@ -10,7 +10,7 @@ from tilefuse.domain.contraction import Tiling, product_cycles
 from tilefuse.domain.roofline import blocks_at_once
 from tilefuse.domain.work import BlockWork, LeastBlocks, StageWork, Unit, Work
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS
-from tilefuse.ir.scalar import Call, Expr, Guard, Index, Lookup, Read, children, walk
+from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, children, indexed_axes, walk
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_INNER_F32, WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -149,13 +149,7 @@ def _beside(plan: OnlinePlan, extents: dict[str, int]) -> Iterator[int]:
     inputs = {v.name: v.type for v in form.graph.inputs}
     for e in reads:
         if e.value in inputs:
-            yield prod(extents.get(a, 1) for a in axes_of(e)) * inputs[e.value].dtype.itemsize
-
-
-def axes_of(e: Expr) -> frozenset[str]:
-    """Axes that the subscripts in an expression depend on."""
-    affine = [i for x in walk(e) for i in (x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ())]
-    return frozenset[str]().union(*(i.axes() for i in affine))
+            yield prod(extents.get(a, 1) for a in indexed_axes(e)) * inputs[e.value].dtype.itemsize
 
 
 def loads_of(form: OnlineForm, brought: Collection[Expr] = ()) -> int:
@@ -163,7 +157,7 @@ def loads_of(form: OnlineForm, brought: Collection[Expr] = ()) -> int:
     bodies = [t.body for t in (*form.totals, *(w.total for w in form.weighted))]
     loads = dict.fromkeys(e for body in bodies for e in walk(body) if isinstance(e, Read | Lookup) and e not in brought)
     inputs = {i.name for i in form.graph.inputs}
-    return sum(e.value in inputs and axes_of(e) >= {ROW, WALK} for e in loads)
+    return sum(e.value in inputs and indexed_axes(e) >= {ROW, WALK} for e in loads)
 
 
 def score_of(form: OnlineForm) -> Score:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilefuse.ir.dtype import DTYPES, F32
-from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index, Lookup, Read, const, transform, walk
+from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index, Lookup, Read, const, index_maps, transform, walk
 from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
 from tilefuse.templates.staged.recomputed.segments import over_segments, segment_of, within_segment
 from tilefuse.templates.staged.walked.conditions import Bounds, Conditions
@@ -62,9 +62,8 @@ def axes_in(e: Expr) -> frozenset[str]:
     """Axes that an expression depends on."""
     axes: set[str] = set()
     for x in walk(e):
-        index = x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ()
         facts = tuple(b.index for b in x.bounds) if isinstance(x, Guard) else ()
-        for i in (*index, *facts):
+        for i in (*index_maps(x), *facts):
             axes |= i.axes()
     return frozenset(axes)
 

@@ -18,7 +18,7 @@ from math import gcd
 from tilefuse.ir.affine import Affine, FloorDiv, axis
 from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.ops import NEGATED
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, children, const, transform, walk
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, children, const, index_maps, transform, walk
 from tilefuse.kernel.ir import Assign, Declare, If, IfValue, KExpr, Reg
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.kernel.visit import statements
@@ -142,7 +142,7 @@ def parts_of_blocks(e: Expr) -> Iterator[Expr]:
 
 
 def _is_of_block(e: Expr) -> bool:
-    places = [i for x in walk(e) for i in (x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ())]
+    places = [i for x in walk(e) for i in index_maps(x)]
     atoms = {atom for i in places for atom, _ in i.terms if Affine(((atom, 1),)).axes() & {ROW, WALK}}
     plain = not any(isinstance(x, Guard | Lookup) for x in walk(e))
     return plain and bool(atoms) and all(

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from tilefuse.domain.contraction import INNER
-from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, axes_of, axis, bounds, linearise, number, substitute
+from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, axes_of, axis, is_within, linearise, number, substitute
 from tilefuse.ir.dtype import DTYPES
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts, strides_of
-from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index, Lookup, Read, cast, substitute_axes, transform, walk
+from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index, Lookup, Read, cast, index_maps, substitute_axes, transform, walk
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.plan import OperandMap, OperandTile, map_of_tile
@@ -128,8 +128,7 @@ def _index(e: Expr) -> Expr:
 
 def _is_within(subscript: Expr, extent: int, sizes: Mapping[str, int]) -> bool:
     """Whether a subscript that is an index expression lies in its dimension, where no lookup moves it there."""
-    span = bounds(subscript.affine, sizes) if isinstance(subscript, Index) else (0, 0)
-    return span is not None and span[0] >= 0 and span[1] < extent
+    return not isinstance(subscript, Index) or is_within(subscript.affine, extent, sizes)
 
 
 def _page_size(page: Expr, offset: Affine, along: str, length: int) -> int | None:
@@ -137,7 +136,7 @@ def _page_size(page: Expr, offset: Affine, along: str, length: int) -> int | Non
     by_row = _atoms(offset, along)
     if any(isinstance(x, Guard) and any(along in b.index.axes() for b in x.bounds) for x in walk(page)) or len(by_row) != 1:
         return None
-    by_page = {atom for x in walk(page) for i in _indices(x) for atom in _atoms(i, along)}
+    by_page = {atom for x in walk(page) for i in index_maps(x) for atom in _atoms(i, along)}
     row = by_row.pop()
     if row == along:
         return None if by_page else length
@@ -148,10 +147,6 @@ def _page_size(page: Expr, offset: Affine, along: str, length: int) -> int | Non
 def _atoms(e: Affine, along: str) -> set[Atom]:
     """Atoms of an index expression that depend on an axis."""
     return {atom for atom, _ in e.terms if along in axes_of(atom)}
-
-
-def _indices(e: Expr) -> tuple[Affine, ...]:
-    return e.index if isinstance(e, Read) else (e.affine,) if isinstance(e, Index) else ()
 
 
 def map_of_pages(sizes: Mapping[str, int], tile: OperandTile, pages: Pages, columns: int) -> OperandMap:

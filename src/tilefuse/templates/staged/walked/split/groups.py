@@ -13,7 +13,7 @@ from dataclasses import replace
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import INNER
 from tilefuse.ir.affine import NO_EXTENT, Affine, axis, substitute
-from tilefuse.ir.scalar import Expr, Index, Read, substitute_axes, walk
+from tilefuse.ir.scalar import Expr, Read, indexed_axes, substitute_axes
 from tilefuse.templates.staged.online.products import LEAD, ROW, WALK, WIDTH, OnlineForm, Operand
 from tilefuse.templates.staged.online.total import Total
 from tilefuse.templates.staged.pipelined.plan import OperandMap, OperandTile, map_of_tile
@@ -46,9 +46,9 @@ def _is_shared(of: WalkOperand, heads: int) -> bool:
         return False
     extents = {**of.sizes, last: number // heads, "head": heads}
     place = {last: axis(last) * heads + axis("head")}
-    numbers = () if of.pages is None else walk(substitute_axes(of.pages.number, place, extents))
-    return all("head" not in substitute(digit, place, extents).axes() for digit in of.digits.values()) and not any(
-        "head" in i.axes() for x in numbers for i in (x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ()))
+    if of.pages is not None and "head" in indexed_axes(substitute_axes(of.pages.number, place, extents)):
+        return False
+    return all("head" not in substitute(digit, place, extents).axes() for digit in of.digits.values())
 
 
 def with_heads(form: WalkForm, heads: int, rows: int) -> WalkForm | Rejected:
@@ -85,8 +85,7 @@ def _with_heads(form: WalkForm, heads: int, rows: int) -> WalkForm | Rejected:
 def _bounds_of_heads(bounds: Bounds, place: Mapping[str, Affine], extents: Mapping[str, int]) -> Bounds | None:
     """Bounds whose integers of memory are those of the new lead places; None where heads of one differ in them."""
     moved = {e: e if e.data is None else replace(e, data=substitute_axes(e.data, place, extents)) for e in bounds.edges}
-    if any(ROW in i.axes() for e in moved.values() if e.data is not None for x in walk(e.data)
-           for i in (x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ())):
+    if any(ROW in indexed_axes(e.data) for e in moved.values() if e.data is not None):
         return None
     ends, starts = (tuple(tuple(moved[e] for e in group) for group in groups) for groups in (bounds.ends, bounds.starts))
     return Bounds(ends, starts)
