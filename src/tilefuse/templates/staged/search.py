@@ -45,8 +45,8 @@ def cheapest(choices: Iterable[C], least: Callable[[C], Rank | Rejected],
             given no bounds
     ceiling rank of a kernel of another kind, in as many numbers as it has of these: where all choices cost more, there is no plan
     coarse  bounds of all choices that take less time than `least`, which is not asked where they exceed the best rank
-    decisive choices of which the caller asks whether one is the cheapest: once none can be, a plan that is cheaper than all of them is
-            the result
+    decisive whether the caller has a use for a choice as the result: the search ends with the best plan so far once no such choice can be
+            the cheapest
     """
     candidates = list(choices)
     refused: list[tuple[int, Rejected]] = []

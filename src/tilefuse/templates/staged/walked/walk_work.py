@@ -48,7 +48,8 @@ def least_blocks_of(plan: WalkPlan, turn: StageWork, device: DeviceSpec) -> Leas
 
 
 def _around(plan: WalkPlan, tiles: int, device: DeviceSpec) -> tuple[StageWork, StageWork, StageWork]:
-    """Waits of a tile beside its turns, the same where it waits for its left operand, and waits of a block. tiles: of the block."""
+    """Three waits beside the turns: of a block's only tile, of each of several tiles (which may wait for its left operand), and of a block
+    at its start. tiles: of the block."""
     choice, fitted = plan.choice, device.fitted.walks
     one_tile = StageWork((), fitted.tile_cycles + choice.warpgroups * fitted.warpgroup_tile_cycles)
     # One slot of the left operand: the copy of the next tile's begins when this tile ends.
