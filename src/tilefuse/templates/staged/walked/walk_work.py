@@ -48,7 +48,7 @@ def least_blocks_of(plan: WalkPlan, turn: StageWork, device: DeviceSpec) -> Leas
 
 
 def _around(plan: WalkPlan, tiles: int, device: DeviceSpec) -> tuple[StageWork, StageWork, StageWork]:
-    """Three waits beside the turns: of a block's only tile, of each of several tiles (which may wait for its left operand), and of a block
+    """Three waits beside the turns: of one tile by itself, of each of a block's tiles, which may wait for its left operand, and of a block
     at its start. tiles: of the block."""
     choice, fitted = plan.choice, device.fitted.walks
     one_tile = StageWork((), fitted.tile_cycles + choice.warpgroups * fitted.warpgroup_tile_cycles)
