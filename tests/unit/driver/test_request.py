@@ -10,10 +10,14 @@ from tilefuse.driver.request import COLLECT_AFTER, rarely_collected
 
 
 @pytest.fixture(autouse=True)
-def thresholds() -> Iterator[None]:
-    before = gc.get_threshold()
+def collector() -> Iterator[None]:
+    """The garbage collector as it is in a new process. The runner of all tests freezes the objects that its processes begin with."""
+    thresholds, frozen = gc.get_threshold(), gc.get_freeze_count()
+    gc.unfreeze()
     yield
-    gc.set_threshold(*before)
+    gc.set_threshold(*thresholds)
+    if frozen:
+        gc.freeze()
 
 
 def test_garbage_is_looked_for_rarely_inside_and_as_before_afterwards() -> None:
