@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.end_to_end.torch.reference import assert_same, flat, run_imported, trace
-from tilefuse.frontends.torch.near_places import NEAR_BACKWARD
+from tilefuse.frontends.torch.own.near_places import NEAR_BACKWARD
 
 A = torch.ops.aten
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)

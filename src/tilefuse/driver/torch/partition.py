@@ -3,10 +3,11 @@
     saved          a write unless the value is written anyway, a read, and memory until the backward reads it
     recomputed     arithmetic; reads of the operands where a reduction reads them or where they were used far ahead; a write and a read
                    where a library operator of the backward reads it
-    always saved   results of library operators, of random operators, and of torch itself
+    always saved   results of library operators, seeds of random numbers, and results of torch itself
 
-Views and detached values are free. The cut decides; torch's partitioner gets the decision node by node and divides the graph: it keeps
-random operators, effects and writes into arguments in order. Graphs with user checkpoints are left to torch.
+Views and detached values are free. Random numbers that the backward needs are functions of a saved seed (`driver/torch/redrawn.py`), and
+recomputed like other values. The cut decides; torch's partitioner gets the decision node by node and divides the graph: it keeps effects
+and writes into arguments in order. Graphs with user checkpoints are left to torch.
 """
 from __future__ import annotations
 
@@ -19,8 +20,11 @@ import torch
 from torch.fx import GraphModule, Node
 
 from tilefuse.driver.torch.pool_places import keep_near_places
+from tilefuse.driver.torch.redrawn import draw_by_seed
 from tilefuse.frontends.torch import ops_library, ops_loss, ops_norm, ops_pool, ops_random, ops_reduce, ops_search
 from tilefuse.frontends.torch.ops import TORCH_OPS
+from tilefuse.frontends.torch.own.random_numbers import RANDOM_NORMAL, RANDOM_UNIFORM
+from tilefuse.ir.ops import RANDOM_NUMBERS_A_CALL, SCALAR_OPS
 from tilefuse.target.device import DeviceSpec
 
 # Operators that share their operand's memory, and those whose result covers all of it.
@@ -31,6 +35,8 @@ VIEWS = WHOLE_VIEWS | {"slice", "select", "split", "split_with_sizes", "unbind",
 SLOW = frozenset({"exp", "expm1", "log", "log1p", "log2", "log10", "tanh", "sigmoid", "erf", "erfc", "sin", "cos", "tan", "pow", "gelu",
                   "silu", "softplus", "mish", "elu", "native_layer_norm", "native_group_norm", "_softmax", "_log_softmax"})
 SLOW_FLOPS, FLOPS = 12, 2
+# Operators whose result is a function of a seed and of each element's place, by the scalar functions that they apply.
+DRAWS = {RANDOM_UNIFORM: "random_uniform", RANDOM_NORMAL: "random_normal"}
 # Operators with kernels of their own that add to memory; nothing is fused with them.
 SCATTERS = frozenset({"index_put", "scatter", "scatter_add", "scatter_reduce", "embedding_dense_backward"})
 # Modules whose lowerings no fused kernel computes, and modules whose lowerings reduce.
@@ -67,6 +73,7 @@ def prepare(joint: GraphModule, num_results: int, static: Iterable[int], device:
     joint.graph.eliminate_dead_code()
     keep_near_places(joint.graph)
     joint.graph = fx_graph_cse(joint.graph)
+    draw_by_seed(joint.graph, Step(joint.graph, num_results, frozenset(static), device).backward)
     if any("recompute" in n.meta for n in joint.graph.nodes):
         return False
     step = Step(joint.graph, num_results, frozenset(static), device)
@@ -194,7 +201,7 @@ class Step:
         size = max((_num_bytes(v) for v in _tensors(value)), default=0)
         count = max((_known(v.numel()) for v in _tensors(value)), default=0)
         operands = [i for i in node.all_input_nodes if _tensors(i.meta.get("val"))]
-        moved = count * (SLOW_FLOPS if op in SLOW else FLOPS) * self.device.global_bytes_per_s / max(self.device.flops_per_s, 1.0)
+        moved = count * _flops(node) * self.device.global_bytes_per_s / max(self.device.flops_per_s, 1.0)
         if self.is_reduction(node):
             moved += sum(_num_bytes(v) for i in operands for v in _tensors(i.meta["val"]))
         if any(user in self.backward and self.is_library(user) for user in _users(node)):
@@ -282,6 +289,15 @@ def _op(node: Node) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return str(target._opname)
     return str(getattr(target, "__name__", target))
+
+
+def _flops(node: Node) -> float:
+    """Operations for each element of a result. Threads with neighbouring elements share a call of the generator where rows begin at one."""
+    if node.target in DRAWS:
+        shape = node.meta["val"].shape
+        shared = shape and _known(shape[-1]) % RANDOM_NUMBERS_A_CALL == 0
+        return SCALAR_OPS[DRAWS[node.target]].flops / (RANDOM_NUMBERS_A_CALL if shared else 1)
+    return SLOW_FLOPS if _op(node) in SLOW else FLOPS
 
 
 def _full_name(node: Node) -> str:

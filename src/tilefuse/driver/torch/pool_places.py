@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from tilefuse.frontends.torch.near_places import MOST_PLACES, NEAR_BACKWARD, Windows, as_list
+from tilefuse.frontends.torch.own.near_places import MOST_PLACES, NEAR_BACKWARD, Windows, as_list
 
 _ATEN = torch.ops.aten
 _BACKWARD = {getattr(_ATEN, f"max_pool{rank}d_with_indices_backward").default: rank for rank in (2, 3)}

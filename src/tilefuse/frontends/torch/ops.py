@@ -85,6 +85,7 @@ class TorchBuilder(TensorBuilder):
     expected: types that torch itself derived for the operator's results (one per result; None for results that are no tensor).
     operands_dense: whether every operand is row-major in torch's memory.
     seed, random_calls: the value holding the run's random seed ("" = none yet), and how many operators drew from it.
+    saved_seeds: number of seeds that the graph draws as values, for operators of the backward part too.
     feeds_library_only: whether nothing that could share a kernel with the operator reads its result.
     feeds_library: whether a library call or the caller reads its result, which so lies in memory in any case.
     """
@@ -97,6 +98,7 @@ class TorchBuilder(TensorBuilder):
         self.feeds_library = False
         self.seed = ""
         self.random_calls = 0
+        self.saved_seeds = 0
 
     @property
     def result_dtype(self) -> DType:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from tilefuse.frontends.torch.ops import Scalar, TorchBuilder, Value, dtype_from_torch, lowers
+from tilefuse.ir.dtype import I64
+from tilefuse.ir.scalar import call, const
 
 
 @lowers("prims.convert_element_type.default")
@@ -95,3 +97,19 @@ def arange(b: TorchBuilder, first: Scalar, stop: Scalar | None = None, step: Sca
 @lowers("prims.iota.default")
 def iota(b: TorchBuilder, length: int, *, start: int, step: int, **ignored: Any) -> str:
     return b.iota((length,), 0, b.result_dtype, start, step)
+
+
+@lowers("tilefuse.random_uniform.default")
+def random_uniform(b: TorchBuilder, seed: Value, number: int, shape: Sequence[int]) -> str:
+    """Random numbers as a function of a seed: made of nothing else, wherever they are asked for."""
+    return b.random_uniform(b.result_shape, _key(b, seed, number))
+
+
+@lowers("tilefuse.random_normal.default")
+def random_normal(b: TorchBuilder, seed: Value, number: int, shape: Sequence[int]) -> str:
+    """As `random_uniform`, normally distributed."""
+    return b.random_normal(b.result_shape, _key(b, seed, number))
+
+
+def _key(b: TorchBuilder, seed: Value, number: int) -> str:
+    return b.pointwise(lambda e: call("add", e, const(number, I64)), seed, work=I64, out=I64, name="key")

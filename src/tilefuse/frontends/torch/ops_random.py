@@ -1,7 +1,7 @@
 """Random torch operators: a function of (seed, row-major position), so that a fused kernel draws what the reference draws.
 
 One seed a run comes from torch's default generator (`torch.manual_seed` reproduces it); each operator derives its own key
-from it. Masks that the backward pass needs are results like any other.
+from it. Random numbers that the backward pass needs are functions of a seed that is a value (`own/random_numbers.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,13 @@ def _seed(b: TorchBuilder) -> str:
 def _check_generator(generator: Any) -> None:
     if generator is not None:
         raise decline("a random generator of its own")
+
+
+@lowers("tilefuse.random_seed.default")
+def random_seed(b: TorchBuilder, device: Any) -> str:
+    """A seed of its own, as a value."""
+    b.saved_seeds += 1
+    return b.random_seed(b.saved_seeds)
 
 
 @lowers("aten.native_dropout.default")
