@@ -69,13 +69,13 @@ def call_of(case: Attention, library: str = "flash") -> tuple[AttentionGradientC
     shapes = {**dict.fromkeys("qyg", q), **dict.fromkeys("kv", (case.batch, case.key_heads, case.keys, case.width))}
     types = {name: Type(dtype, shapes[name]) for name in "qkvyg"} | {"l": Type(DTYPES["f32"], q[:3])}
     return AttentionGradientCall("g", "q", "k", "v", "y", "l", "", case.width ** -0.5, case.kind == "causal", library,
-                                 ("dq", "dk", "dv"), case.heads // case.key_heads), types
+                                 ("dq", "dk", "dv", ""), case.heads // case.key_heads), types
 
 
 def graph_of(case: Attention) -> Graph:
     """The gradients of a case as their definition."""
     call, types = call_of(case)
-    return gradient_definition(call, types, RESULTS)
+    return gradient_definition(call, types, RESULTS[:3])
 
 
 @dataclass(frozen=True)

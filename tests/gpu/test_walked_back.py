@@ -29,8 +29,7 @@ def check_results(of: Gradient, program: TileProgram, inputs: Mapping[str, np.nd
     """The kernel's gradients of these inputs, every element against f64."""
     values = {v.name: torch.from_numpy(inputs[v.name].astype(np.float64)).to("cuda", TORCH_DTYPES[v.type.dtype.name])
               for v in program.graph.inputs}
-    names = ("dk", "dv") if of.of == "keys" else ("dq",)
-    for got, name in zip(on_device(program, values), names, strict=True):
+    for got, name in zip(on_device(program, values), of.names, strict=True):
         error = np.abs(got.double().cpu().numpy().reshape(expected[name].shape) - expected[name]).max()
         assert error <= (2.0**-9 if of.dtype == F16 else 2.0**-6) * max(np.abs(expected[name]).max(), 1.0)
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilefuse.ir.graph import Attribute, Graph, Node
 from tilefuse.ir.library.attention_call import group_of, operand_of_argument
@@ -23,15 +23,15 @@ TORCH_ARGUMENTS = {
     "any": ("aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
             ("grad", "query", "key", "value", "out", "logsumexp", "dropout_p", "is_causal")),
 }
-NUM_GRADIENTS = 3
+NUM_GRADIENTS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionGradientCall:
-    """Gradients of `AttentionCall` without dropout: of queries, keys and values.
+    """Gradients of `AttentionCall` without dropout: of queries, keys, values, and of a bias with an element for each score.
 
     gradient   of the result; output: the result; logarithms: of each row's sum of powers, the rows perhaps padded
-    gradients  names of the nodes with the three gradients; "" for one that nothing reads
+    gradients  names of the nodes with the four gradients; "" for one that nothing reads
     group      heads of queries in a row that share a head of keys and values
     library    the kernels that compute it
     """
@@ -46,7 +46,7 @@ class AttentionGradientCall:
     scale: float
     causal: bool
     library: str
-    gradients: tuple[str, str, str]
+    gradients: tuple[str, str, str, str]
     group: int = 1
 
     @property
@@ -57,7 +57,7 @@ class AttentionGradientCall:
 
 
 def attention_gradient_calls(graph: Graph) -> tuple[AttentionGradientCall, ...]:
-    """The calls of a graph, in order; calls with dropout, of several types, and whose gradient of a mask is read are left out."""
+    """The calls of a graph, in order; calls with dropout and of several types are left out."""
     of_call: dict[object, list[Node]] = {}
     for node in graph.nodes:
         if any(node.detail == op for op, _ in TORCH_ARGUMENTS.values()):
@@ -101,7 +101,9 @@ def _call(nodes: list[Node], graph: Graph) -> AttentionGradientCall | None:
         return None
     scale = argument_by_name.get("scale")
     factor = float(scale) if isinstance(scale, float | int) else types[0].shape[-1] ** -0.5
-    gradients = (name_by_number.get(0, ""), name_by_number.get(1, ""), name_by_number.get(2, ""))
+    gradients = (name_by_number.get(0, ""), name_by_number.get(1, ""), name_by_number.get(2, ""), name_by_number.get(3, ""))
+    if gradients[3] and (not mask or graph.type_of(gradients[3]) != replace(types[0], shape=(*types[0].shape[:-1], types[1].shape[-2]))):
+        return None
     causal = bool(argument_by_name.get("is_causal"))
     return AttentionGradientCall(gradient, q, k, v, y, logarithms, mask, factor, causal, library, gradients, group)
 

@@ -11,7 +11,7 @@ from tilefuse.plan.pattern import Pattern
 from tilefuse.plan.price.known_patterns import renamed_reason
 from tilefuse.plan.price.structure import boundary
 from tilefuse.templates.staged.chain.form import chain_form
-from tilefuse.templates.staged.online.products import online_form
+from tilefuse.templates.staged.online.products import form_with_elements
 
 # For every structure, the names of the first pattern that has it, and the reason why it is no walk.
 Known = dict[tuple[int, ...], tuple[tuple[str, ...], Rejected | None]]
@@ -57,7 +57,7 @@ def _refusal(candidates: Candidates, pattern: Pattern, known: Known) -> Rejected
         if why is None or again is not None:
             return again
     alone = pattern.graph(whole)
-    form = online_form(alone)
+    form = form_with_elements(alone)
     follows = isinstance(form, Rejected) and not isinstance(chain_form(alone, {}), Rejected)
     known[key] = (names, form if isinstance(form, Rejected) and not follows else None)
     return known[key][1]

@@ -4,7 +4,7 @@
     p[c, r]  = 2 ** (log2(e) s(k q')[c, r] - l'[r])                               keys' kernel: owns columns, walks the rows
     dv       = p g          dk = scale * (p * (v g' - d)) q
     p[r, c]  = 2 ** (log2(e) s(q k')[r, c] - l'[r])                               queries' kernel: owns rows, walks the columns
-    dq       = scale * (p * (g v' - d)) k
+    dq       = scale * (p * (g v' - d)) k          db = p * (g v' - d), the gradient of a bias, as it is multiplied
 
 No sum is added up by several blocks, so that results are the same in every run. Powers are computed twice: seven products instead of five.
 Sources: Rabe and Staats 2021, arXiv:2112.05682 (recomputation); Dao 2023, arXiv:2307.08691, section 3.1.2 (row sums, logarithms).
@@ -36,7 +36,7 @@ from tilefuse.plan.walks import COMPUTED_AGAIN, find_walks
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import ACCESS_BYTES
 
-RESULTS = ("dq", "dk", "dv")
+RESULTS = ("dq", "dk", "dv", "db")
 LOG2_E = math.log2(math.e)
 
 
@@ -176,12 +176,12 @@ def placed_gradients(choice: GradientChoice, names: set[str]) -> list[Node]:
 
 
 def gradient_definition(of: AttentionGradientCall, types: Mapping[str, Type], results: tuple[str, ...]) -> Graph:
-    """Gradients as a graph of its own, in normal form. types: of the operands, by the definition's names; results: among dq, dk, dv."""
+    """Gradients as a graph of its own, in normal form. types: of the operands, by the definition's names; results: among `RESULTS`."""
     b = TensorBuilder("attention_gradient")
     writer = _Writer(b, of, {name: b.input(name, t.dtype, t.shape) for name, t in types.items()})
     gradients: dict[str, str] = {}
-    if "dq" in results:
-        gradients["dq"] = writer.of_queries()
+    if "dq" in results or "db" in results:
+        gradients["dq"], gradients["db"] = writer.of_queries()
     if "dk" in results or "dv" in results:
         gradients |= writer.of_keys(results)
     written_out = b.finish([gradients[r] for r in results])
@@ -212,13 +212,13 @@ class _Writer:
         # Powers are those of two.
         self.logarithms = b.elementwise("mul", logarithms, self._number(LOG2_E, one))
 
-    def of_queries(self) -> str:
-        """Gradient of the queries; keys and values of a group of heads are read by each of them."""
+    def of_queries(self) -> tuple[str, str]:
+        """Gradients of the queries and of the scores; keys and values of a group of heads are read by each of them."""
         b, v = self.b, self.values
         k, value = (b.repeat_interleave(v[n], self.of.group, -3) if self.of.group > 1 else v[n] for n in "kv")
         shape = (*self.lead, self.rows, 1)
         _, ds = self._elements(v["q"], k, v["g"], value, shape, turned=False)
-        return self._scaled(b.matmul(ds, k))
+        return self._scaled(b.matmul(ds, k)), ds
 
     def of_keys(self, results: tuple[str, ...]) -> dict[str, str]:
         """Gradients of keys and values: rows of all heads of a group are walked one after another."""

@@ -32,6 +32,8 @@ from tilefuse.templates.staged.online.total import Total
 # Axes of every expression of the form: the number of the lead place (all lead dimensions as one), and the places in the two products.
 LEAD, ROW, WALK, WIDTH = "lead", "row", "walk", "width"
 NARROW = ("f16", "bf16")
+# Values that are written, with their elements.
+Results = tuple[tuple[str, Expr], ...]
 
 
 @quickly_built
@@ -73,6 +75,7 @@ class OnlineForm:
     """A pattern in which one axis is walked. Units: extents in elements; `num_leads` counts lead places.
 
     row_results, width_results: (value, its element) of what is written, over LEAD and ROW, and WIDTH as well
+    element_results: the same of values with an element for each score, over LEAD, ROW and WALK
     reads, points: the read by which expressions know a value of the walk, and the subscripts of each result
     sum_dtype: type in which products and sums are held
     """
@@ -84,11 +87,12 @@ class OnlineForm:
     scores: tuple[Score, ...]
     totals: tuple[Total, ...]
     weighted: tuple[Weighted, ...]
-    row_results: tuple[tuple[str, Expr], ...]
-    width_results: tuple[tuple[str, Expr], ...]
+    row_results: Results
+    width_results: Results
     reads: Mapping[str, Read]
     points: Mapping[str, tuple[Affine, ...]]
     sum_dtype: DType
+    element_results: Results = ()
 
     @property
     def tops(self) -> tuple[Total, ...]:
@@ -119,8 +123,16 @@ class _Parts:
     late: tuple[tuple[str, Expr], ...] = ()
 
 
-@remembered_for_last
 def online_form(graph: Graph) -> OnlineForm | Rejected:
+    """The form of a pattern that writes no elements of scores, or why it has none. Otherwise as `form_with_elements`."""
+    form = form_with_elements(graph)
+    if isinstance(form, OnlineForm) and form.element_results:
+        return Rejected(Reason.DOMAIN_MISMATCH, f"%{form.element_results[0][0]} is written, and has other elements than the walk gives")
+    return form
+
+
+@remembered_for_last
+def form_with_elements(graph: Graph) -> OnlineForm | Rejected:
     """The form of a pattern given as a graph of its own, or why it has none.
 
     Exact: no. Sums are in another order, rescaled, and divided after the product instead of before; what stays inside is not rounded to
@@ -166,12 +178,13 @@ class _Finder:
                 return self.problem
         if not self.scores or not (self.totals or self.weighted):
             return Rejected(Reason.LIBRARY_CALL, "no product whose columns are reduced or multiplied again")
-        results = self._results()
+        rows, wide, elements = self._results()
         scores = tuple(self._score(n, c) for n, c in self.scores)
         if self.problem is not None:
             return self.problem
         return OnlineForm(self.graph, self.extents[LEAD], self.extents[ROW], self.extents[WALK], scores, tuple(self.totals.values()),
-                          tuple(self.weighted), *results, {v: Read(v, at) for v, at in self.at.items()}, self.points, self._sum_dtype())
+                          tuple(self.weighted), rows, wide, {v: Read(v, at) for v, at in self.at.items()}, self.points,
+                          self._sum_dtype(), elements)
 
     def _sum_dtype(self) -> DType:
         return F64 if self.scores[0][0].type.dtype == F64 else F32
@@ -298,9 +311,11 @@ class _Finder:
         rest = len(shape) - len(last)
         return rest >= 0 and shape[rest:] == last and prod(shape[:rest]) == self.extents[LEAD]
 
-    def _results(self) -> tuple[tuple[tuple[str, Expr], ...], tuple[tuple[str, Expr], ...]]:
+    def _results(self) -> tuple[Results, Results, Results]:
+        """Row results, results with columns of weighted products, and elements of scores."""
         rows: list[tuple[str, Expr]] = []
         wide: list[tuple[str, Expr]] = []
+        elements: list[tuple[str, Expr]] = []
         for name in self.graph.results:
             node, kinds = self.nodes[name], self.kinds[name]
             if kinds == {"row"}:
@@ -309,6 +324,11 @@ class _Finder:
                     self.points[name] = at
                     rows.append((name, self._typed(self._read(name, at))[0]))
                     continue
+            elif kinds == {"wide"} and node.category == "map" and self._is_at(node.type.shape, (self.extents[ROW], self.extents[WALK])):
+                at = self._simple(shape_at(node.type.shape, (axis(ROW), axis(WALK))))
+                self.points[name] = at
+                elements.append((name, self._typed(self._read(name, at))[0]))
+                continue
             elif kinds and "wide" not in kinds and self._is_at(node.type.shape, (self.extents[ROW], self.extents.get(WIDTH, 0))):
                 at = self._simple(shape_at(node.type.shape, (axis(ROW), axis(WIDTH))))
                 self.points[name] = at
@@ -323,7 +343,7 @@ class _Finder:
                     wide.append((name, self._typed(self._read(name, at))[0]))
                     continue
             self.fail(Reason.DOMAIN_MISMATCH, f"%{name} is written, and has other elements than the walk gives")
-        return tuple(rows), tuple(wide)
+        return tuple(rows), tuple(wide), tuple(elements)
 
     # -- expressions -----------------------------------------------------------------------------------------------------
 

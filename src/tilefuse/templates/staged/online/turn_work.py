@@ -154,17 +154,21 @@ def _beside(plan: OnlinePlan, extents: dict[str, int]) -> Iterator[int]:
 
 def loads_of(form: OnlineForm, brought: Collection[Expr] = ()) -> int:
     """Values with rows and columns that threads load for each score. brought: reads of values on chip."""
-    bodies = [t.body for t in (*form.totals, *(w.total for w in form.weighted))]
-    loads = dict.fromkeys(e for body in bodies for e in walk(body) if isinstance(e, Read | Lookup) and e not in brought)
+    loads = dict.fromkeys(e for body in _bodies(form) for e in walk(body) if isinstance(e, Read | Lookup) and e not in brought)
     inputs = {i.name for i in form.graph.inputs}
     return sum(e.value in inputs and indexed_axes(e) >= {ROW, WALK} for e in loads)
+
+
+def _bodies(form: OnlineForm) -> list[Expr]:
+    """Everything that is computed for each score."""
+    return [*(t.body for t in (*form.totals, *(w.total for w in form.weighted))), *(e for _, e in form.element_results)]
 
 
 def score_of(form: OnlineForm) -> Score:
     """Operations of one score; what several bodies have in common counts once."""
     narrow = form.scores[0].left.dtype.name in NARROW
     seen: set[Expr] = set()
-    stack: list[Expr] = [t.body for t in (*form.totals, *(w.total for w in form.weighted))]
+    stack = _bodies(form)
     flops = special = 0
     while stack:
         e = stack.pop()

@@ -13,6 +13,7 @@ from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_ROWS, SHARED_BYTES_PER_CYCLE, WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.online.products import OnlineForm
 from tilefuse.templates.staged.pipeline_work import port_cycles, tensor_operations
 from tilefuse.templates.staged.recomputed.plan import BackPlan
@@ -34,7 +35,9 @@ def with_work(plan: BackPlan, boundary: Work, device: DeviceSpec) -> BackPlan:
     power = tensor_operations(products, plan.walked[0].operand.dtype.name, choice.blocks, device)
     brought = plan.num_tiles * sum(t.slot_bytes for t in plan.own) + plan.likely_turns * plan.filling_bytes
     missed = plan.missed_bytes(plan.filling_bytes, device)
-    work = replace(boundary, l2_bytes=boundary.global_bytes, traffic_factor=max(missed / max(boundary.global_bytes, 1), 1.0),
+    # A warp's store of elements fills half of each sector: four lanes have neighbours of one row.
+    half_filled = sum(form.graph.type_of(name).num_bytes for name, _ in form.element_results)
+    work = replace(boundary, l2_bytes=boundary.global_bytes + half_filled, traffic_factor=max(missed / max(boundary.global_bytes, 1), 1.0),
                    grid=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), blocks=(blocks,), operations=(power,),
                    flight_bytes=sum(t.slot_bytes * plan.slots(t) for t in plan.tiles), shared_bytes=2 * brought,
                    around=(once.times(share), one_tile.times(share), turn.times(share)), serial_bytes=int(missed * fitted.missed_share))
@@ -61,7 +64,8 @@ def _turn(plan: BackPlan, device: DeviceSpec) -> StageWork:
     tensor = scores * deep / pipelined.narrow_per_cycle
     special = scores * plan.form.whole_score.special / fitted.special_per_cycle
     loads = plan.form.loads
-    threads = scores * (instructions(plan, device) / fitted.instructions_per_cycle + fitted.load_cycles * loads)
+    accesses = loads + len(form.element_results) / NEIGHBOURS
+    threads = scores * (instructions(plan, device) / fitted.instructions_per_cycle + fitted.load_cycles * accesses)
     moved = port_cycles(plan.filling_bytes * pipelined.shared_reads, choice.blocks, device)
     share = fitted.busy_shares[min(choice.warpgroups, len(fitted.busy_shares)) - 1]
     products: tuple[Unit, float] = ("tensor", tensor * share)

@@ -67,7 +67,7 @@ class _Tile:
         self.products = [fragment(w, w.plan, self.plan.width(n), 1) for n in range(len(form.online.weighted))]
         operand = form.walked[0].operand.dtype
         self.scores = [Reg(w.fresh(f"{s.value}_sum"), F32) for s in form.online.scores]
-        self.lefts = [Reg(w.fresh("element_held"), operand) for _ in form.elements]
+        self.lefts = [Reg(w.fresh("element_held"), operand) for _ in form.multiplied]
         self.sums = [Reg(w.fresh(f"{p.value}_so_far"), F32) for p in form.online.weighted]
         self.row_values: dict[Expr, Reg] = {}
         # First element of the segment at hand.
@@ -80,6 +80,9 @@ class _Tile:
         for p, own, product in zip(plan.form.online.weighted, self.sums, self.products, strict=True):
             w.carried[p.value] = own
             clear(w, own, product.size)
+        for t in plan.form.online.totals:
+            w.carried[t.value] = Reg(w.fresh(f"{t.value}_so_far"), t.dtype)
+            clear(w, w.carried[t.value], self.here.rows)
         w.emit(*(Declare(r.name, r.dtype, self.here.size) for r in (*self.scores, *self.lefts)))
         self._keep_row_values()
         slot = w.fill_kept()

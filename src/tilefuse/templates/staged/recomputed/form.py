@@ -1,8 +1,10 @@
-"""The form of a walk between several products without reductions: elements of scores, each times an operand of the walked axis.
+"""The form of a walk between several products without running maxima: elements of scores, each times an operand of the walked axis.
 
     s[r, c]  = sum q[r, k] k[c, k]         scores: products whose columns are walked, each with an operand of its rows and a walked one
     d[r, c]  = sum g[r, j] v[c, j]
     y[r, k]  = sum over c of x(s, d)[r, c] k[c, k]       weighted: products along the walked axis, of elements of the scores
+    t[r]     = sum over c of x(s, d)[r, c]               totals: sums of elements, as those for the slope of a bias
+    x[r, c]                                              elements that are written, as the gradient of a bias
 
 A walked operand that a score and a weighted product read is one: its tile comes once a turn and is multiplied from either side.
 """
@@ -18,9 +20,9 @@ from tilefuse.ir.affine import Affine
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Expr, Read, walk
-from tilefuse.templates.staged.online.products import LEAD, WALK, OnlineForm, online_form
+from tilefuse.templates.staged.online.products import LEAD, WALK, OnlineForm, form_with_elements
 from tilefuse.templates.staged.online.turn_work import Score, loads_of, score_of
-from tilefuse.templates.staged.recomputed.powers import with_bounds, with_short_powers
+from tilefuse.templates.staged.recomputed.powers import bodies_of, with_bounds, with_short_powers
 from tilefuse.templates.staged.walked.form import walk_operand
 from tilefuse.templates.staged.walked.limit import Limit, without_mask
 from tilefuse.templates.staged.walked.operand import WalkOperand
@@ -56,9 +58,14 @@ class BackForm:
         return replace(self, limit=None, whole=self.online, segments=1)
 
     @cached_property
-    def elements(self) -> tuple[Expr, ...]:
+    def multiplied(self) -> tuple[Expr, ...]:
         """Distinct elements that weighted products multiply, in their order."""
-        return tuple(dict.fromkeys(w.total.body for w in self.online.weighted))
+        return multiplied_elements(self.online)
+
+    @cached_property
+    def elements(self) -> tuple[Expr, ...]:
+        """Distinct elements that registers hold for all scores of a turn: those that are multiplied, then others that are written."""
+        return held_elements(self.online)
 
     @property
     def width(self) -> int:
@@ -83,18 +90,30 @@ class BackForm:
     @cached_property
     def of_columns(self) -> tuple[Read, ...]:
         """Values of boundary vectors that change along the walked axis and not along the rows."""
-        reads = (e for w in self.online.weighted for e in walk(w.total.body) if isinstance(e, Read) and e.value not in self.online.reads)
+        reads = (e for body in bodies_of(self.online) for e in walk(body) if isinstance(e, Read) and e.value not in self.online.reads)
         return tuple(dict.fromkeys(e for e in reads if _axes(e) in (frozenset([WALK]), frozenset([LEAD, WALK]))))
+
+
+def multiplied_elements(form: OnlineForm) -> tuple[Expr, ...]:
+    """As `BackForm.multiplied`."""
+    return tuple(dict.fromkeys(w.total.body for w in form.weighted))
+
+
+def held_elements(form: OnlineForm) -> tuple[Expr, ...]:
+    """As `BackForm.elements`."""
+    return tuple(dict.fromkeys((*multiplied_elements(form), *(e for _, e in form.element_results))))
 
 
 def back_form(graph: Graph, layouts: Layouts) -> BackForm | Rejected:
     """The form of a pattern given as a graph of its own, or why it has none."""
-    online = online_form(graph)
+    online = form_with_elements(graph)
     if isinstance(online, Rejected):
         return online
-    if online.totals or len(online.scores) + len(online.weighted) <= 2 or not online.weighted:
-        return Rejected(Reason.OTHER_TEMPLATE, f"{len(online.scores)} scores, {len(online.weighted)} weighted products and "
-                                               f"{len(online.totals)} reductions: this walk has several products and no reduction")
+    if len(online.scores) + len(online.weighted) <= 2 or not online.weighted:
+        return Rejected(Reason.OTHER_TEMPLATE, f"{len(online.scores)} scores and {len(online.weighted)} weighted products: this walk has "
+                                               "several on one side")
+    if any(t.monoid != "sum" or t.top or t.late for t in (*online.totals, *(w.total for w in online.weighted))):
+        return Rejected(Reason.OTHER_TEMPLATE, "elements that are relative to a maximum, or reductions other than sums")
     if any(s.bias is not None for s in online.scores) or any(w.bias is not None for w in online.weighted):
         return Rejected(Reason.UNSUPPORTED_OP, "a product adds a bias of its own")
     own: list[WalkOperand] = []
@@ -112,8 +131,10 @@ def back_form(graph: Graph, layouts: Layouts) -> BackForm | Rejected:
     walked = _distinct([*rights, *turned])
     online, limit, segments = with_bounds(online)
     whole = with_short_powers(online if limit is None else without_mask(online, limit))
-    return BackForm(with_short_powers(online), tuple(own), walked, tuple(map(walked.index, map(_plain, rights))),
+    form = BackForm(with_short_powers(online), tuple(own), walked, tuple(map(walked.index, map(_plain, rights))),
                     tuple(map(walked.index, map(_plain, turned))), limit, weights[0], whole, segments)
+    # Elements that a mask hides are written as well: zeros.
+    return form.without_bounds if online.element_results else form
 
 
 def _turned(of: WalkOperand) -> WalkOperand:

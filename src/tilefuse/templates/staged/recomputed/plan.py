@@ -11,7 +11,7 @@ from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Read
 from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_INNER_BYTES, WARPGROUP_ROWS
 from tilefuse.kernel.tensor_map import why_no_map
-from tilefuse.target.capabilities import MMA_COLUMNS
+from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.target.tensor_map import BOX_ALIGNMENT_BYTES
 from tilefuse.templates.staged.chain.plan import ITEM_BYTES, slot_lines
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
@@ -127,7 +127,8 @@ class BackPlan(TiledWalk):
         form, columns = self.form.online, self.choice.columns
         sums = sum(self.width(n) for n in range(len(form.weighted)))
         arrays = max(len(form.scores), len(self.form.elements))
-        return WARPGROUP_ROWS * (arrays * columns + sums) // WARPGROUP + WARPGROUP_ROWS // 2 * columns // WARPGROUP
+        of_rows = len(form.totals) * MMA_ROWS // (WARP // 4)
+        return WARPGROUP_ROWS * (arrays * columns + sums) // WARPGROUP + WARPGROUP_ROWS // 2 * columns // WARPGROUP + of_rows
 
     @property
     def walk(self) -> OnlinePlan:

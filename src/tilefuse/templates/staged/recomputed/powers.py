@@ -14,6 +14,7 @@ from dataclasses import replace
 from tilefuse.ir.dtype import DTYPES, F32
 from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index, Lookup, Read, const, index_maps, transform, walk
 from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
+from tilefuse.templates.staged.online.total import Total
 from tilefuse.templates.staged.recomputed.segments import over_segments, segment_of, within_segment
 from tilefuse.templates.staged.walked.conditions import Bounds, Conditions
 from tilefuse.templates.staged.walked.limit import Limit, with_bodies
@@ -25,7 +26,7 @@ def with_bounds(form: OnlineForm) -> tuple[OnlineForm, Limit | None, int]:
     """The form with the masks of its scores outside of these, those that bound the columns of each row, and the segments of the walked axis
     in each of which they do. None where there are no bounds, where powers are of different scores, or where an element is not 0 wherever a
     mask hides the score."""
-    bodies = [w.total.body for w in form.weighted]
+    bodies = bodies_of(form)
     powers = list(dict.fromkeys(e for body in bodies for e in walk(body) if _is_power(e, form)))
     scores = list(dict.fromkeys(_exponent(e)[0] for e in powers))
     if len(scores) != 1 or not all(_vanishes(body, powers) for body in bodies):
@@ -45,7 +46,17 @@ def with_short_powers(form: OnlineForm) -> OnlineForm:
     """The form with powers of e as powers of two, the logarithm's constant in the factor that scores have anyway."""
     if form.sum_dtype != F32:
         return form
-    return replace(form, weighted=tuple(replace(w, total=replace(w.total, body=transform(w.total.body, _short))) for w in form.weighted))
+
+    def short(t: Total) -> Total:
+        return replace(t, body=transform(t.body, _short))
+
+    return replace(form, weighted=tuple(replace(w, total=short(w.total)) for w in form.weighted), totals=tuple(map(short, form.totals)),
+                   element_results=tuple((name, transform(e, _short)) for name, e in form.element_results))
+
+
+def bodies_of(form: OnlineForm) -> list[Expr]:
+    """Elements that products multiply, that are added up along the walked axis, and that are written."""
+    return [*(w.total.body for w in form.weighted), *(t.body for t in form.totals), *(e for _, e in form.element_results)]
 
 
 def rows_alone(form: OnlineForm, rows: str, walked: str) -> tuple[Expr, ...]:
@@ -54,7 +65,7 @@ def rows_alone(form: OnlineForm, rows: str, walked: str) -> tuple[Expr, ...]:
     Those that depend on `rows` come first; then those of the lead place alone.
     """
     names = frozenset(form.reads)
-    parts = dict.fromkeys(e for w in form.weighted for e in _largest(w.total.body, walked, names))
+    parts = dict.fromkeys(e for body in bodies_of(form) for e in _largest(body, walked, names))
     return tuple(sorted(parts, key=lambda e: rows not in axes_in(e)))
 
 

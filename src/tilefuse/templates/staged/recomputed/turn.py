@@ -10,15 +10,18 @@ import contextlib
 from collections.abc import Container, Iterator
 
 from tilefuse.emit.subscripts import kernel_dtype
-from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.emit.vectors import vector_parts
+from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Bound, Call, Expr, Guard, Lookup, Read, children, const, walk
-from tilefuse.kernel.ir import Assign, Comment, Declare, If, KExpr, Reg, VectorLoad
+from tilefuse.kernel.ir import Assign, Comment, Declare, If, KExpr, Reg, VectorLoad, VectorStore
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS, WarpgroupProduct, WarpgroupWait
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.online.fragments import Fragment
 from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
+from tilefuse.templates.staged.recomputed.form import held_elements, multiplied_elements
+from tilefuse.templates.staged.recomputed.powers import bodies_of
 from tilefuse.templates.staged.recomputed.state import BackState
 from tilefuse.templates.staged.walked.own_rows import Chunks, Known, parts_of_blocks, with_known
 from tilefuse.templates.staged.walked.turn_range import lesser
@@ -37,12 +40,12 @@ class BackTurn:
         self.w, self.form, self.here, self.group, self.start = w, form, here, group, start
         self.kept_at, self.slot, self.row_values = kept_at, slot, row_values
         self.scores, self.lefts, self.sums = scores, lefts, sums
-        self.elements = tuple(dict.fromkeys(p.total.body for p in form.weighted))
+        self.multiplied, self.elements = multiplied_elements(form), held_elements(form)
         self.early = early_part(form)
         names, limit = frozenset(form.reads), w.walk.form.limit
         self.is_bounded = limit is not None and limit.is_of_blocks and bool(w.edges_in_memory)
         self.reads_rows = any(isinstance(e, Lookup) or e.value not in names and ROW in _axes(e)
-                              for body in self.elements for e in _reads(body, row_values))
+                              for body in bodies_of(form) for e in _reads(body, row_values))
 
     def emit(self) -> None:
         """Products and elements."""
@@ -53,15 +56,14 @@ class BackTurn:
         if self.early is not None:
             w.emit(WarpgroupWait(started - 1), Comment("elements of the first score, in its place"))
             self._each({self.early: self.scores[0]}, 1)
-            if self.early in self.elements:
-                started += self._multiply(self.early, self.scores[0])
+            started += self._use(self.early, self.scores[0])
         w.emit(WarpgroupWait(started - len(form.scores)))
         rest = tuple(e for e in self.elements if e != self.early)
         place_by_element = dict(zip(rest, self._places(len(rest)), strict=True))
         w.emit(Comment("elements of all scores"))
         self._each(place_by_element, len(form.scores))
         for e, place in place_by_element.items():
-            self._multiply(e, place)
+            self._use(e, place)
         w.emit(WarpgroupWait(0))
 
     # -- elements ----------------------------------------------------------------------------------------------------------
@@ -69,7 +71,7 @@ class BackTurn:
     def _places(self, count: int) -> list[Reg]:
         """Arrays for elements: those of scores, the last ones first; others where there are more elements."""
         w, places = self.w, self.scores[:0:-1]
-        if self.early not in self.elements:
+        if self.early not in self.multiplied:
             places.append(self.scores[0])
         while len(places) < count:
             places.append(Reg(w.fresh("element"), self.scores[0].dtype))
@@ -102,9 +104,20 @@ class BackTurn:
                     self._known(i, v, place, pairs, num_scores)
                     values = [(Reg(r.name, r.dtype, place), w.register(_as(w.element(e), r.dtype), r.dtype, "element"))
                               for e, r in place_by_element.items()]
+                    if num_scores == len(self.form.scores):
+                        self._add_to_totals(i)
+                    # From here on, places of scores have elements.
                     w.emit(*(Assign(reg, value) for reg, value in values))
                 zeros = tuple(Assign(Reg(r.name, r.dtype, place), const(0, r.dtype)) for r in place_by_element.values())
                 w.emit(*([If(facts, tuple(inner.statements), zeros)] if facts else inner.statements))
+
+    def _add_to_totals(self, i: Affine) -> None:
+        """Adds one score's elements to the sums of its row."""
+        w = self.w
+        for t in self.form.totals:
+            own = w.carried[t.value]
+            total = Reg(own.name, own.dtype, i)
+            w.emit(Assign(total, Call("add", (total, _as(w.element(t.body), t.dtype)))))
 
     @contextlib.contextmanager
     def _at(self, i: Affine, g: Affine, v: Affine) -> Iterator[tuple[Bound, ...]]:
@@ -153,9 +166,40 @@ class BackTurn:
             slots[right.key].name, axis(self.slot) * right.elements, right.panel_lines * right.width, right.operand.inner_is_contiguous,
             WARPGROUP_ROWS, plan.choice.columns, plan.inner(n), term=number(0))
 
+    def _use(self, e: Expr, source: Reg) -> int:
+        """Starts the products of an element, and stores it beside them where it is written. Returns the number of products."""
+        started = self._multiply(e, source) if e in self.multiplied else 0
+        for name, written in self.form.element_results:
+            if written == e:
+                self._store(name, self.lefts[self.multiplied.index(e)] if started else source)
+        return started
+
+    def _store(self, name: str, source: Reg) -> None:
+        """Stores the elements of every score of the thread that exists: neighbouring columns together where they lie so."""
+        w, here, dtype = self.w, self.here, self.w.buffers[name].dtype
+        lane = w.fresh("v")
+        w.frame.extents[lane] = here.vector
+        with w.loop("g", here.groups, unroll=w.unroll) as g, w.loop("i", here.rows, unroll=w.unroll) as i:
+            row, column = w.simplified(w.first_row + here.row(i)), self.start + here.column(g, number(0))
+            out = Reg(w.fresh(f"{name}_out"), dtype)
+            with w.at(**{ROW: row, WALK: column + axis(lane)}):
+                offset = w.global_offset(name, self.form.points[name])
+            with w.when(w.beyond(**{ROW: row})):
+                w.emit(Declare(out.name, dtype, here.vector))
+                for v in range(here.vector):
+                    element = Reg(source.name, source.dtype, here.place(i, g, number(v)))
+                    w.emit(Assign(Reg(out.name, dtype, number(v)), _as(element, dtype)))
+                # Neighbours exist together, or each has a bound of its own.
+                count = here.vector if w.walk.length % here.vector == 0 else 1
+                for first in range(0, here.vector, count):
+                    with w.when(w.beyond(**{WALK: w.simplified(column + first)})):
+                        for start, part in vector_parts(offset, lane, count, dtype):
+                            at = substitute(offset, {lane: number(first + start)}, w.extents)
+                            w.emit(VectorStore(w.buffers[name].name, at, out.name, number(first + start), part))
+
     def _multiply(self, e: Expr, source: Reg) -> int:
         """Rounds an element to a left operand, and starts the products with it: their number."""
-        w, plan, left = self.w, self.w.walk, self.lefts[self.elements.index(e)]
+        w, plan, left = self.w, self.w.walk, self.lefts[self.multiplied.index(e)]
         with w.loop("n", self.here.size // NEIGHBOURS, unroll=w.unroll) as n:
             for v in range(NEIGHBOURS):
                 at = n * NEIGHBOURS + v

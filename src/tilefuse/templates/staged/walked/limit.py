@@ -77,7 +77,8 @@ def with_bodies(form: OnlineForm, by: Mapping[Expr, Expr]) -> OnlineForm:
         return replace(t, body=_replaced(t.body, by))
 
     return replace(form, totals=tuple(changed(t) for t in form.totals),
-                   weighted=tuple(replace(w, total=changed(w.total)) for w in form.weighted))
+                   weighted=tuple(replace(w, total=changed(w.total)) for w in form.weighted),
+                   element_results=tuple((name, _replaced(e, by)) for name, e in form.element_results))
 
 
 def turns_of(bounds: Bounds, first_row: int, rows: int, columns: int, length: int, whole: Bounds | None = None) -> Turns:

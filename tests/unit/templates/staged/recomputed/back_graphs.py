@@ -24,6 +24,8 @@ class Gradient:
 
     of      "keys" (gradients of keys and of values) or "queries"
     group   heads of queries that share a head of keys, of "keys": their rows follow each other
+    beside  further results: "elements" (gradients of the scores, in f32 where "wide" is among them), "sums" (along the walked axis, of
+            these times the distance of row and column)
     scores  what f is made of, in order: "cap", "dense" (a bias that is read), "causal", "window", "prefix", "hidden" (a mask that is read),
             "documents" (columns of the row's own)
     """
@@ -37,6 +39,12 @@ class Gradient:
     dtype: DType = F16
     window: int = 20
     group: int = 1
+    beside: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the results in f64, in the graph's order."""
+        return (*(("dk", "dv") if self.of == "keys" else ("dq",)), *(n for n in self.beside if n != "wide"))
 
     @property
     def walked(self) -> int:
@@ -63,10 +71,17 @@ class Gradient:
                 s = self._changed(b, name, s, turned)
         p = b.elementwise("exp", b.elementwise("sub", s, logarithms))
         ds = b.elementwise("mul", p, b.elementwise("sub", of_s, sums))
-        ds = b.cast(b.elementwise("mul", ds, slope) if slope else ds, self.dtype)
-        if not turned:
-            return normal(b, [self._scaled(b, b.matmul(ds, k))])
-        return normal(b, [self._scaled(b, b.matmul(ds, q)), b.matmul(b.cast(p, self.dtype), g)])
+        exact = b.elementwise("mul", ds, slope) if slope else ds
+        ds = b.cast(exact, self.dtype)
+        results = [self._scaled(b, b.matmul(ds, q)), b.matmul(b.cast(p, self.dtype), g)] if turned else [self._scaled(b, b.matmul(ds, k))]
+        for name in self.beside:
+            if name == "elements":
+                results.append(exact if "wide" in self.beside else ds)
+            elif name == "sums":
+                across = b.shape_of(exact)
+                distance = b.cast(b.elementwise("sub", b.iota(across, 1, I64), b.iota(across, 2, I64)), F32)
+                results.append(b.reduce(b.elementwise("mul", exact, distance), "sum", (2,)))
+        return normal(b, results)
 
     def _changed(self, b: TensorBuilder, name: str, s: str, turned: bool) -> str:
         """Scores with a bias or a mask."""
@@ -130,4 +145,7 @@ class Gradient:
         sums = (g * (p @ v)).sum(2)
         values |= {"logarithms": logarithms.astype(np.float32), "sums": sums.astype(np.float32)}
         turned = (0, 2, 1)
-        return values, {"dq": ds @ k * SCALE, "dk": ds.transpose(turned) @ q * SCALE, "dv": p.transpose(turned) @ g}
+        of_scores = ds.transpose(turned) if self.of == "keys" else ds
+        distance = np.arange(of_scores.shape[1])[:, None] - np.arange(of_scores.shape[2])
+        beside = {"elements": of_scores, "sums": (of_scores * distance).sum(2)}
+        return values, beside | {"dq": ds @ k * SCALE, "dk": ds.transpose(turned) @ q * SCALE, "dv": p.transpose(turned) @ g}
