@@ -40,3 +40,12 @@ def test_nothing_spills(of: str, width: int, scores: tuple[str, ...], choice: Wa
     of_turn = (2 * width + (2 if of == "keys" else 1) * choice.columns) // 16
     products = products_in(code, kernel.name)["HGMMA"]
     assert products % of_turn == 0 and products // of_turn in ((1, 2) if not scores or beside else (2, 3, 4))
+
+
+@pytest.mark.parametrize(("of", "width", "of_values"), [("keys", 192, 128), ("queries", 192, 128), ("keys", 64, 128)])
+def test_values_of_another_width(of: str, width: int, of_values: int) -> None:
+    """The cheapest tile of keys and values of different widths."""
+    program = schedule_back(Gradient(of, ("causal",), 64, 4096, 4096, width, BF16, width=of_values).graph(), {}, H200)
+    assert isinstance(program, TileProgram), program
+    _, report = assembled(print_cuda(with_index_bits(compose_back(program, H200)), H200), "sm_90a")
+    assert without_spills(report) and "serialized" not in report, report

@@ -40,24 +40,24 @@ ARGUMENTS = {
 
 
 def called(library: str, causal: bool = False, group: int = 1, bias: str = "", dtype: str = "f16", dropout: float = 0.0, results: int = 3,
-           rows: int = ROWS, columns: int = COLUMNS, width: int = WIDTH) -> Graph:
-    """One call, of which `results` gradients are returned. bias: its type."""
-    q, k = f"{dtype}[2, 4, {rows}, {width}]", f"{dtype}[2, {4 // group}, {columns}, {width}]"
+           rows: int = ROWS, columns: int = COLUMNS, width: int = WIDTH, of_values: int = 0) -> Graph:
+    """One call, of which `results` gradients are returned. bias: its type. of_values: width of values where keys have another one."""
+    (q, k), (y, v) = ((f"{dtype}[2, 4, {rows}, {n}]", f"{dtype}[2, {4 // group}, {columns}, {n}]") for n in (width, of_values or width))
     logarithms = {"cudnn": f"f32[2, 4, {rows}, 1]", "efficient": f"f32[2, 4, {-(-rows // 32) * 32}]"}.get(library, f"f32[2, 4, {rows}]")
     first = ", ".join(f'("%", {n})' for n in range(4))
-    y, logs, mask, where = '("%", 4)', '("%", 5)', '("%", 6)' if bias else "none", "true" if causal else "false"
+    result, logs, mask, where = '("%", 4)', '("%", 5)', '("%", 6)' if bias else "none", "true" if causal else "false"
     arguments, named = {
-        "flash": (f"{y}, {logs}, none, none, {rows}, {columns}, {dropout}, {where}, none, none", '("scale", 0.25)'),
-        "cudnn": (f"{y}, {logs}, none, none, {mask}, none, none, {rows}, {columns}, {dropout}, {where}", '("scale", 0.25)'),
-        "efficient": (f"{mask}, {y}, {logs}, none, none, {dropout}, (true, true, true, false), {where}", ""),
-        "any": (f"{y}, {logs}, {dropout}, {where}", f'("attn_mask", {mask})' if bias else ""),
+        "flash": (f"{result}, {logs}, none, none, {rows}, {columns}, {dropout}, {where}, none, none", '("scale", 0.25)'),
+        "cudnn": (f"{result}, {logs}, none, none, {mask}, none, none, {rows}, {columns}, {dropout}, {where}", '("scale", 0.25)'),
+        "efficient": (f"{mask}, {result}, {logs}, none, none, {dropout}, (true, true, true, false), {where}", ""),
+        "any": (f"{result}, {logs}, {dropout}, {where}", f'("attn_mask", {mask})' if bias else ""),
     }[library]
     operands = "%g, %q, %k, %v, %y, %l" + (", %b" if bias else "")
     named = f"({named},)" if named else "()"
     call = f"library.aten.{ARGUMENTS[library]}.default ({operands}) {{args = ({first}, {arguments}), kwargs = {named}, result = "
-    kinds = (q, k, k, bias)[:results]
+    kinds = (q, k, v, bias)[:results]
     nodes = "\n".join(f"  %d{n}: {kind} = {call}{n}}}" for n, kind in enumerate(kinds))
-    inputs = f"%g: {q}, %q: {q}, %k: {k}, %v: {k}, %y: {q}, %l: {logarithms}" + (f", %b: {bias}" if bias else "")
+    inputs = f"%g: {y}, %q: {q}, %k: {k}, %v: {v}, %y: {y}, %l: {logarithms}" + (f", %b: {bias}" if bias else "")
     returned = ", ".join(f"%d{n}" for n in range(results))
     return parse_graph(f"graph @g({inputs}) -> ({', '.join(kinds)}) {{\n{nodes}\n  return {returned}\n}}")
 
@@ -115,6 +115,22 @@ def test_the_definition_means_the_call(library: str, causal: bool, group: int, b
     values, gradients = values_and_gradients(graph, causal, 0.25)
     for one, two in zip(interpret(in_double(made), values), gradients, strict=False):
         np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(("dtype", "width", "of_values", "templates"), [
+    ("bf16", 192, 128, ["walked_back", "walked_back"]), ("f16", 64, 128, ["walked_back", "walked_back"]),
+    ("f32", 32, 48, ["online", "online"])])
+def test_values_of_another_width(dtype: str, width: int, of_values: int, templates: list[str]) -> None:
+    """The definition means the call, and kernels hold it: gradients of keys and of values in one, each of its width."""
+    graph = called("cudnn", True, dtype=dtype, width=width, of_values=of_values)
+    made, _ = expanded(graph)
+    assert made is not graph
+    values, gradients = values_and_gradients(graph, True, 0.25)
+    for one, two in zip(interpret(in_double(made), values), gradients, strict=False):
+        np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-7)
+    wide, _ = expanded(called("cudnn", True, dtype=dtype, width=width, of_values=of_values, rows=2048, columns=2048))
+    programs = [schedule_pattern(wide, walk, {}, H200) for walk in find_walks(wide, H200)]
+    assert [p.template for p in programs if isinstance(p, TileProgram)] == templates
 
 
 @pytest.mark.parametrize("graph", [called("flash", dropout=0.5), called("efficient", bias="f16[1, 4, 40, 56]", results=4)],

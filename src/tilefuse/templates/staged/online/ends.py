@@ -102,8 +102,9 @@ class WalkEnd:
 
     def _store_wide(self, name: str, e: Expr, products: list[Fragment], i: Affine) -> None:
         """A row of a result with the columns of a weighted product."""
-        here, dtype = products[0], self.w.buffers[name].dtype
-        width = self.w.form.weighted[0].width
+        read = self.w.form.products_in(e)
+        here, dtype = products[read[0]], self.w.buffers[name].dtype
+        width = self.w.form.weighted[read[0]].width
         with self.w.loop("g", here.groups, unroll=self.w.unroll) as g:
             array = self.w.fresh(f"{name}_out")
             column = self.w.simplified(here.column(g, number(0)))
@@ -112,7 +113,8 @@ class WalkEnd:
                 self.w.emit(Declare(array, dtype, here.vector))
                 for v in range(here.vector):
                     with self.w.nested() as one, self.w.at(**{WIDTH: column + v}):
-                        for w, other in zip(self.w.form.weighted, products, strict=True):
+                        for n in read:
+                            w, other = self.w.form.weighted[n], products[n]
                             own = self.w.carried[w.value]
                             element: KExpr = Reg(own.name, own.dtype, other.place(i, g, number(v)))
                             if w.bias is not None:

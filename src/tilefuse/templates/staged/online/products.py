@@ -103,6 +103,11 @@ class OnlineForm:
         """Whether a value is one of memory that holds integers."""
         return value not in self.graph.node_by_name and self.graph.type_of(value).dtype.is_integer
 
+    def products_in(self, e: Expr) -> tuple[int, ...]:
+        """Numbers of the weighted products whose results an element reads; they have one width. All of them for an element without any."""
+        values = {x.value for x in walk(e) if isinstance(x, Read)}
+        return tuple(n for n, w in enumerate(self.weighted) if w.value in values) or tuple(range(len(self.weighted)))
+
     def relative(self, top: str) -> tuple[Total, ...]:
         """Sums and weighted products' elements that are relative to a maximum."""
         return tuple(t for t in (*self.sums, *(w.total for w in self.weighted)) if t.top == top)
@@ -159,6 +164,7 @@ class _Finder:
         self.nodes = graph.node_by_name
         self.problem: Rejected | None = None
         self.kinds: dict[str, frozenset[str]] = {}  # what a value depends on: "wide", "row", "width"
+        self.widths: dict[str, frozenset[int]] = {}  # columns of the weighted products that a value depends on
         self.at: dict[str, tuple[Affine, ...]] = {}  # values that expressions keep as reads, and at which subscripts
         self.extents: dict[str, int] = {}
         self.expanded: dict[tuple[str, tuple[Affine, ...]], Expr] = {}
@@ -193,6 +199,7 @@ class _Finder:
 
     def _node(self, node: Node) -> None:
         read = frozenset().union(*(self.kinds.get(v, frozenset()) for v in node.reads()))
+        self.widths[node.name] = frozenset().union(*(self.widths.get(v, frozenset()) for v in node.reads()))
         if not node.type.num_elements or any(e == 0 for _, e in node.over):
             return self.fail(Reason.DOMAIN_MISMATCH, f"%{node.name} is empty")
         match node.category:
@@ -236,6 +243,7 @@ class _Finder:
         if parts is None:
             return None
         self.extents[WIDTH] = shape[-1]
+        self.widths[node.name] = frozenset((shape[-1],))
         right_at = self._operand(contraction, shape, "right", WALK, WIDTH)
         total = Total(contraction.left, "sum", self._sum_dtype(), parts.early, parts.top, parts.shift, parts.late)
         self.weighted.append(Weighted(node.name, total, right_at, shape[-1], self._bias(contraction, at)))
@@ -316,8 +324,14 @@ class _Finder:
         rows: list[tuple[str, Expr]] = []
         wide: list[tuple[str, Expr]] = []
         elements: list[tuple[str, Expr]] = []
+        all_widths = frozenset(w.width for w in self.weighted)
         for name in self.graph.results:
             node, kinds = self.nodes[name], self.kinds[name]
+            widths_read = self.widths[name] or all_widths
+            if len(widths_read) == 1:
+                self.extents[WIDTH], = widths_read
+            elif "width" in kinds:
+                self.fail(Reason.DOMAIN_MISMATCH, f"%{name} combines products of {' and '.join(map(str, sorted(widths_read)))} columns")
             if kinds == {"row"}:
                 at = self._row_point(node)
                 if at is not None:

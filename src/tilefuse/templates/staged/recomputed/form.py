@@ -69,8 +69,8 @@ class BackForm:
 
     @property
     def width(self) -> int:
-        """Columns of the weighted products."""
-        return self.online.weighted[0].width
+        """Columns of the widest weighted product."""
+        return max(w.width for w in self.online.weighted)
 
     @cached_property
     def cut_score(self) -> Score:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from tilefuse.base.construction import quickly_built, replace
 from tilefuse.base.memo import remembered_for_last
-from tilefuse.domain.contraction import COLUMN
 from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.layouts import Layouts
@@ -73,20 +72,21 @@ class StagedResult:
 
 
 def staged_results(online: OnlineForm, of: WalkOperand, layouts: Layouts, rows: int, offset_bytes: int) -> tuple[StagedResult, ...]:
-    """The results that tensor stores write, laid out from `offset_bytes` on. of: right operand of a product with the results' columns."""
+    """The results that tensor stores write, laid out from `offset_bytes` on. of: right operand of a product with the results' lead axes."""
     staged: list[StagedResult] = []
-    for name, _ in online.width_results:
-        result = _staged(online, of, layouts, name, rows)
-        if result is not None and of.sizes[COLUMN] % NEIGHBOURS == 0:
+    for name, e in online.width_results:
+        width = online.weighted[online.products_in(e)[0]].width
+        result = _staged(online, of, layouts, name, rows, width)
+        if result is not None and width % NEIGHBOURS == 0:
             staged.append(replace(result, offset_bytes=padded(offset_bytes, TILE_ALIGNMENT_BYTES)))
             offset_bytes = staged[-1].end_bytes
     return tuple(staged)
 
 
 @remembered_for_last
-def _staged(online: OnlineForm, of: WalkOperand, layouts: Layouts, name: str, rows: int) -> StagedResult | None:
-    """A result as a tensor over the walk's axes; None where no tensor map describes it."""
-    kind, width = online.graph.type_of(name), of.sizes[COLUMN]
+def _staged(online: OnlineForm, of: WalkOperand, layouts: Layouts, name: str, rows: int, width: int) -> StagedResult | None:
+    """A result of `width` columns as a tensor over the walk's axes; None where no tensor map describes it."""
+    kind = online.graph.type_of(name)
     sizes = {**{a: of.sizes[a] for a in of.leads}, ROW: online.num_rows, WIDTH: width}
     offset = linearise(online.points[name], tuple(layouts.get(name) or row_major_strides(kind.shape)))
     offset = substitute(offset, {LEAD: lead_number(of)}, {**sizes, LEAD: online.num_leads})

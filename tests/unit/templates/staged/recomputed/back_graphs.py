@@ -24,6 +24,7 @@ class Gradient:
 
     of      "keys" (gradients of keys and of values) or "queries"
     group   heads of queries that share a head of keys, of "keys": their rows follow each other
+    width   of values and their gradients; 0: `inner`, that of queries and keys
     beside  further results: "elements" (gradients of the scores, in f32 where "wide" is among them), "sums" (along the walked axis, of
             these times the distance of row and column)
     scores  what f is made of, in order: "cap", "dense" (a bias that is read), "causal", "window", "prefix", "hidden" (a mask that is read),
@@ -40,6 +41,7 @@ class Gradient:
     window: int = 20
     group: int = 1
     beside: tuple[str, ...] = ()
+    width: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,8 +56,8 @@ class Gradient:
     def graph(self) -> Graph:
         """The pattern, from the logarithms of the sums and the row sums."""
         b = TensorBuilder(f"gradient_of_{self.of}")
-        q, g = (b.input(n, self.dtype, (self.heads, self.walked, self.inner)) for n in "qg")
-        k, v = (b.input(n, self.dtype, (self.heads, self.keys, self.inner)) for n in "kv")
+        q, g = (b.input(n, self.dtype, (self.heads, self.walked, e)) for n, e in (("q", self.inner), ("g", self.width or self.inner)))
+        k, v = (b.input(n, self.dtype, (self.heads, self.keys, e)) for n, e in (("k", self.inner), ("v", self.width or self.inner)))
         turned = self.of == "keys"
         shape = (self.heads, 1, self.walked) if turned else (self.heads, self.rows, 1)
         logarithms, sums = (b.reshape(b.input(n, F32, (self.heads, self.walked)), shape) for n in ("logarithms", "sums"))
@@ -114,7 +116,9 @@ class Gradient:
         """(inputs rounded to their types, gradients in f64 by the derivative of the softmax). Rows that are hidden whole have none."""
         random = np.random.default_rng(seed)
         narrow = NUMPY_DTYPES[self.dtype.name]
-        shapes = {**dict.fromkeys("qg", (self.heads, self.walked, self.inner)), **dict.fromkeys("kv", (self.heads, self.keys, self.inner)),
+        width = self.width or self.inner
+        shapes = {"q": (self.heads, self.walked, self.inner), "g": (self.heads, self.walked, width),
+                  "k": (self.heads, self.keys, self.inner), "v": (self.heads, self.keys, width),
                   "dense": (self.heads, self.rows, self.keys)}
         values: Values = {n: (random.standard_normal(e) * 0.7).astype(narrow) for n, e in shapes.items()}
         values["hidden"] = random.random((1, self.rows, self.keys)) < 0.6
