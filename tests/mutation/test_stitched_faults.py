@@ -23,6 +23,7 @@ from tilefuse.templates.staged.stitched.plan import StitchPlan
 # Sizes of tiles that take each other's place differ, so that other threads write them than read them.
 ATTENTION = StitchedCase("attention", attention(1, 10, 4), tiles(1, 8, 4, threads=64), 64, smooth)
 MATRIX_UNIT = StitchedCase("matrix unit", clamped_layers(32, (32, 16, 16), F16), tiles(16, 16))
+SHARED_INNER = StitchedCase("inner axis of four warps", turned_product(32, 256, 16, (False, False), F16), tiles(16, 8, threads=128))
 REGISTERS = StitchedCase("rows in registers", attention(1, 36, 24, F32), tiles(1, 16, 24, threads=32), 64, smooth)
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -70,7 +71,7 @@ def faulty_plans(case: StitchedCase) -> list[tuple[str, Kernel]]:
     return found
 
 
-@pytest.mark.parametrize("case", [ATTENTION, MATRIX_UNIT, REGISTERS], ids=lambda c: c.name)
+@pytest.mark.parametrize("case", [ATTENTION, MATRIX_UNIT, SHARED_INNER, REGISTERS], ids=lambda c: c.name)
 def test_dropped_barriers_and_misplaced_tiles_show(case: StitchedCase, tmp_path: Path) -> None:
     kernel = case.kernel()
     dropped = [(f"barrier {n}", replace(kernel, body=(*kernel.body[:n], *kernel.body[n + 1:])))
@@ -89,6 +90,7 @@ EVERYWHERE = {c.name: c for c in (
     StitchedCase("layers walked", clamped_layers(20, (4, 6, 4), F32), tiles(4, 4, threads=32, groups=2)),
     StitchedCase("split", turned_product(2, 32, 4, (False, False)), tiles(1, 4, threads=32)),
     StitchedCase("matrix unit", turned_product(20, 41, 5, (False, True)), tiles(16, 5, threads=32)),
+    StitchedCase("inner axis of two warps", turned_product(16, 256, 8, (False, True)), tiles(16, 8, threads=64)),
 )}
 # A tile's rows beyond the end of the value may be computed from zeros: nothing is written of them, and elements that were loaded ahead for
 # them are not used. Between the two tiles of a walk lies memory that nobody reads.

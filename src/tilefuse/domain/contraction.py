@@ -129,7 +129,7 @@ class Tiling:
     """Split of a product's tile among the threads of a block.
 
     unit     "fma": a thread computes `rows` x `columns` elements, `split` lanes share the inner axis;
-             "mma": a warp computes `rows` x `columns` matrix instructions
+             "mma": a warp computes `rows` x `columns` matrix instructions, `split` warps share the inner axis and add up their sums
     side     fma with `split` > 1: adjacent lanes along the columns (1 if the right operand is contiguous along the inner axis)
     step     inner elements per iteration of the loop
     strip    fma: column tiles that adjacent threads take before the next row tile. A warp then covers few columns and few rows, and many of
@@ -182,6 +182,18 @@ def mma_fits(rows: int, columns: int, inner: int, arithmetic: str | None) -> boo
     return columns % MMA_COLUMNS == 0 and inner % MMA_INNER == 0
 
 
+def shared_inner(fitted: MultiplyFigures, tiling: Tiling, places: int, columns: int, inner: int, threads: int) -> Tiling:
+    """A warp tile whose inner axis so many warps share that the product takes the least cycles; the tile as it is where none are idle.
+
+    places: rows over all lead indices.
+    """
+    tiles = places * -(-columns // MMA_COLUMNS) // (MMA_ROWS * tiling.rows * tiling.columns)
+    candidates = [tiling]
+    while tiles * candidates[-1].split * 2 <= threads // WARP and inner % (candidates[-1].split * 2 * tiling.step) == 0:
+        candidates.append(replace(tiling, split=candidates[-1].split * 2))
+    return min(candidates, key=lambda t: sum(product_cycles(fitted, t, places, columns, inner, threads)))
+
+
 @functools.cache
 def tile_mma(fitted: MultiplyFigures, rows: int, columns: int, warps: int, arithmetic: str = "") -> Tiling:
     """The cheapest warp tile by instructions and shared-memory reads of the busiest warp."""
@@ -223,22 +235,29 @@ def product_cycles(fitted: MultiplyFigures, t: Tiling, places: int, columns: int
         return places * columns * inner / fitted.fma_per_cycle * (1.0 + reads + conversions) / busy, inner / t.split * 4
     covered = places * -(-columns // MMA_COLUMNS) * MMA_COLUMNS
     multiplications = covered * -(-inner // t.step) * t.step
+    # Warps without a tile idle, and each warp waits for the accumulators of its previous step.
+    warps, tiles = threads // WARP, covered // (MMA_ROWS * MMA_COLUMNS * m * n) * t.split
+    turns, steps = -(-tiles // warps), inner / t.step / t.split
+    exchange = _exchange_cycles(fitted, t, tiles)
     if not t.arithmetic:
-        return multiplications / fitted.mma_per_cycle * (1.0 + 0.5 * ((0 if held else 2 * m) + n) / (m * n)), 0.0
+        busy = multiplications / fitted.mma_per_cycle * (1.0 + 0.5 * ((0 if held else 2 * m) + n) / (m * n))
+        return busy, max(turns * steps * fitted.half_step_cycles - busy, 0.0) + exchange
     rate = fitted.rate(t.arithmetic)
     # Other instructions of the four warp schedulers. About half of them issue while the tensor cores are busy.
     left = fitted.held_left_instructions if held else fitted.left_instructions
     others = (left * m + fitted.right_instructions * n) / 4 / (m * n) / (MMA_ROWS * MMA_COLUMNS * MMA_INNER_F32)
-    # Warps without a tile idle, and each warp waits for the accumulators of its previous step.
-    warps, tiles = threads // WARP, covered // (MMA_ROWS * MMA_COLUMNS * m * n)
-    turns = -(-tiles // warps)
     wait = max(fitted.step_cycles - fitted.instruction_cycles * m * n, fitted.least_wait_cycles)
-    return multiplications * (1 / rate + 0.5 * others) * turns * warps / tiles, turns * inner / t.step * wait
+    return multiplications * (1 / rate + 0.5 * others) * turns * warps / tiles, turns * steps * wait + exchange
+
+
+def _exchange_cycles(fitted: MultiplyFigures, t: Tiling, warps: int) -> float:
+    """Cycles in which `warps` warps store their sums in shared memory, and those that finish a tile read them."""
+    return fitted.exchange_cycles + 2 * warps * t.sums if t.split > 1 else 0.0
 
 
 def least_wait(fitted: MultiplyFigures, inner: int, arithmetic: str | None) -> float:
     """Lower bound on the second result of `product_cycles`, a block's wait. Units: cycles."""
-    return 0.0 if arithmetic == "" else inner * min(fitted.least_wait_cycles / MMA_INNER_F32, 4 / WARP)
+    return 0.0 if arithmetic == "" else min(inner * fitted.least_wait_cycles / MMA_INNER_F32, fitted.exchange_cycles, inner * 4 / WARP)
 
 
 def f32_pad(extent: int, inner_last: bool) -> int:
@@ -327,4 +346,4 @@ def whole_rows(extents: tuple[int, ...], tiling: Tiling, num_products: int, warp
     each, rest = divmod(prod(extents[:-2]) * tall, warps)
     if rest or not each or tall % each or each * wide * num_products > most:
         return None
-    return replace(tiling, rows=each, columns=wide)
+    return replace(tiling, rows=each, columns=wide, split=1)

@@ -196,6 +196,17 @@ CASES: tuple[StitchedCase, ...] = (
     *(StitchedCase(f"odd {'xX'[a]} {'wW'[b]} f32", turned_product(32, 43, 21, (a, b), F32), tiles(16, 21, threads=32)) for a, b in TURNED),
     StitchedCase("operand beside its f32 product", beside_itself(36), tiles(16, 36, threads=32)),
     StitchedCase("operand beside its odd f32 product", beside_itself(37), tiles(16, 37, threads=32)),
+    # Fewer tiles than warps: several warps share the inner axis of a tile.
+    *(StitchedCase(f"shared inner axis {'xX'[a]} {'wW'[b]} f16", turned_product(40, 512, 24, (a, b), F16), tiles(16, 8, threads=256))
+      for a, b in TURNED),
+    *(StitchedCase(f"shared inner axis {'xX'[a]} {'wW'[b]} f32", turned_product(36, 256, 21, (a, b), F32), tiles(16, 21, threads=128))
+      for a, b in TURNED),
+    StitchedCase("shared inner axis, two warps of eight idle", batched((3, 16, 256), (3, 256, 8)), tiles(3, 16, 8, threads=256)),
+    StitchedCase("shared inner axis of several instructions", turned_product(32, 512, 16, (False, True), F16), tiles(32, 16, threads=512)),
+    StitchedCase("shared inner axis, walked", two_results(100, 512, 16, F16), tiles(16, 8, threads=128, groups=3)),
+    StitchedCase("shared inner axes of layers", clamped_layers(40, (256, 16, 512, 16), F16), tiles(16, 16, threads=256)),
+    StitchedCase("shared inner axes of f32 layers", clamped_layers(40, (256, 12, 128, 5), F32), tiles(16, 5, threads=256)),
+    StitchedCase("gates of a shared inner axis", lstm_cell(32, 128), tiles(16, 8, threads=256), 64, smooth),
     # Rows reduced by the warps that multiplied, in registers.
     StitchedCase("rows of sums", product_softmax(40, 200, 48), tiles(16, 48, threads=32), 64, smooth),
     StitchedCase("odd rows of sums", product_softmax(20, 7, 13), tiles(16, 13, threads=32), 64, smooth),

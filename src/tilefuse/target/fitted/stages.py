@@ -77,6 +77,10 @@ class MultiplyFigures:
         40.0, "cycles", "Latency of f32 products on the matrix unit, from one step of a warp to its next.", NO_RECORD)
     instruction_cycles: float = measured(
         20.0, "cycles", "Part of that latency that the instructions of one tile and step fill.", NO_RECORD)
+    half_step_cycles: float = measured(
+        33.0, "cycles", "Latency of 16-bit products on the matrix unit, from one step of a warp to its next.", _LUO)
+    exchange_cycles: float = measured(
+        90.0, "cycles", "Wait of warps for each other's sums of a product: a store, a barrier and a load in shared memory.", _LUO)
     least_wait_cycles: float = measured(5.0, "cycles", "Least remaining wait.", NO_RECORD)
     read: float = measured(
         0.6, "multiply-adds of a warp", "A pass through shared memory for an element of the inner axis.", NO_RECORD)

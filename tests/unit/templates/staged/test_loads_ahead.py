@@ -84,4 +84,4 @@ def test_gates_of_a_recurrence_load_before_the_barrier() -> None:
     program = tile_program("stitched-gates", H200)
     assert isinstance(program, TileProgram)
     body = kernel_text(cuda_source(program, H200))
-    assert body.index("g_at_ahead = g[") < body.index("__syncthreads") < body.index("float g_at = g_at_ahead")
+    assert body.index("g_v_ahead, g + ") < body.index("__syncthreads") < body.index("= g_v_ahead[")

@@ -8,13 +8,15 @@ from math import prod
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import f32_pad
-from tilefuse.domain.regions import inside
+from tilefuse.domain.regions import inside, num_elements
 from tilefuse.domain.roofline import Parts, least_blocks_us, price_stages, price_work
 from tilefuse.domain.storage import Request, plan_shared
 from tilefuse.domain.tile import Level
 from tilefuse.domain.work import BlockWork, LeastBlocks, Work
 from tilefuse.ir.affine import number
+from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph
+from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.levels import boundary_work
@@ -211,9 +213,19 @@ def _placed(arranged: StitchPlan, device: DeviceSpec, persistent: bool, threads:
 def arrange(plan: StitchPlan, device: DeviceSpec, threads: int) -> None:
     """Decides for a cut what stays in registers, how rows are padded, what is read where it lies, and the order of copies."""
     keep_chains(plan, threads)
+    _exchange(plan)
     _pad(plan)
     _direct(plan, device.fitted.stitch.direct_bytes)
     _copies_first(plan)
+
+
+def _exchange(plan: StitchPlan) -> None:
+    """Gives room to the sums of every product whose inner axis several warps share: those of each warp."""
+    for n, stage in enumerate(plan.stages):
+        if stage.tiling is not None and stage.tiling.unit == "mma" and stage.tiling.split > 1:
+            region = plan.pieces[stage.products[0]].region
+            sums = num_elements(region[:-1]) * -(-region[-1].extent // MMA_COLUMNS) * MMA_COLUMNS * len(stage.products)
+            plan.stages[n] = stage.but(exchange_bytes=sums * stage.tiling.split * F32.itemsize)
 
 
 def place(plan: StitchPlan, device: DeviceSpec, persistent: bool = False, ahead: bool = False) -> StitchPlan | Rejected:
@@ -244,12 +256,18 @@ def place(plan: StitchPlan, device: DeviceSpec, persistent: bool = False, ahead:
         ranges[new] = (first, ranges[new][1])
     requests = [Request(str(k), plan.pieces[k].num_bytes, first, last, value=plan.pieces[k].value)
                 for k, (first, last) in sorted(ranges.items())]
+    exchanges = {_exchange_name(n): n for n, stage in enumerate(plan.stages) if stage.exchange_bytes}
+    requests += [Request(name, plan.stages[n].exchange_bytes, n, n, value=plan.pieces[plan.stages[n].products[0]].value)
+                 for name, n in exchanges.items()]
     # Each piece by the last one that lies in its place.
     later: dict[int, int] = {}
     for old, new in reversed(plan.in_place.items()):
         later[old] = later.get(new, new)
-    flow = {str(k): [str(later.get(s, s)) for s in plan.sources[k] if later.get(s) != k]
-            for stage in plan.stages for k in (*stage.products, *stage.pieces)}
+    flow: dict[str, list[str]] = {}
+    for n, stage in enumerate(plan.stages):
+        flow |= {str(k): [str(later.get(s, s)) for s in plan.sources[k] if later.get(s) != k] for k in (*stage.products, *stage.pieces)}
+        if stage.exchange_bytes:
+            flow[_exchange_name(n)] = [str(k) for k in stage.products]
     placed = plan_shared(requests, flow, device.shared_bytes_per_block)
     if isinstance(placed, Rejected):
         return placed
@@ -257,9 +275,16 @@ def place(plan: StitchPlan, device: DeviceSpec, persistent: bool = False, ahead:
         plan.pieces[key] = plan.pieces[key].but(offset_bytes=placed.offset_by_name[str(key)])
     for old, last in later.items():
         plan.pieces[old] = plan.pieces[old].but(offset_bytes=plan.pieces[last].offset_bytes, pad=plan.pieces[last].pad)
+    for name, n in exchanges.items():
+        plan.stages[n] = plan.stages[n].but(exchange_offset=placed.offset_by_name[name])
     plan.requested_bytes, plan.shared_bytes = placed.requested_bytes, placed.allocated_bytes
     _barriers(plan, read_by, persistent)
     return plan
+
+
+def _exchange_name(stage: int) -> str:
+    """Name of the request for the sums that warps exchange in a stage."""
+    return f"sums{stage}"
 
 
 def _in_place(plan: StitchPlan, ranges: dict[int, tuple[int, int]]) -> dict[int, int]:
@@ -342,6 +367,7 @@ def _barriers(plan: StitchPlan, read_by: Sequence[Iterable[int]], persistent: bo
     ahead = any(map(plan.is_ahead, plan.stages))
     written = {k for s in plan.stages for k in s.pieces if persistent and not ahead and plan.is_once(s)}
     read: set[int] = set()
+    exchanged: list[tuple[int, int]] = []  # places of the sums that warps have read since
     for n, stage in enumerate(plan.stages):
         if persistent and (plan.is_once(stage) or plan.is_ahead(stage)):
             continue
@@ -349,12 +375,27 @@ def _barriers(plan: StitchPlan, read_by: Sequence[Iterable[int]], persistent: bo
         writes = {k for k in stage.pieces if plan.pieces[k].stored}
         before = (read | written) - writes
         clash = any(_overlap(plan.pieces[a], plan.pieces[b]) for a in writes for b in before if plan.in_place.get(b) != a)
+        mine = [(stage.exchange_offset, stage.exchange_bytes)] if stage.exchange_bytes else []
+        clash |= any(_meet(a, _place_of(plan.pieces[b])) for a in mine for b in before)
+        clash |= any(_meet(_place_of(plan.pieces[a]), b) for a in writes for b in exchanged) or any(
+            _meet(a, b) for a in mine for b in exchanged)
         if reads & written or clash:
             plan.stages[n] = stage.but(barrier=True)
-            written, read = set(), set()
+            written, read, exchanged = set(), set(), []
+        exchanged += mine
         written |= writes
         read |= reads
 
 
 def _overlap(a: Piece, b: Piece) -> bool:
-    return a.offset_bytes < b.offset_bytes + b.num_bytes and b.offset_bytes < a.offset_bytes + a.num_bytes
+    return _meet(_place_of(a), _place_of(b))
+
+
+def _place_of(piece: Piece) -> tuple[int, int]:
+    """(offset, bytes) in shared memory."""
+    return piece.offset_bytes, piece.num_bytes
+
+
+def _meet(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    """Whether two places in shared memory have a byte in common."""
+    return a[0] < b[0] + b[1] and b[0] < a[0] + a[1]

@@ -22,7 +22,7 @@ from tilefuse.templates.staged.stitched.items import Items
 from tilefuse.templates.staged.stitched.loads_ahead import loads_ahead
 from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan
 from tilefuse.templates.staged.stitched.points import at_point, point_of_item
-from tilefuse.templates.staged.stitched.product import emit_product
+from tilefuse.templates.staged.stitched.products.stage import emit_product
 from tilefuse.templates.staged.stitched.record import Stitched
 from tilefuse.templates.staged.stitched.reduce import emit_reductions
 from tilefuse.templates.staged.stitched.rows import emit_rows
@@ -166,7 +166,7 @@ class _Stages:
         Blocks that copy ahead are bound to as many as were counted: the addresses of two tiles took a fourth of the registers more.
         """
         resident = self.w.groups // self.w.device.num_multiprocessors if any(map(self.w.plan.is_ahead, self.w.plan.stages)) else 1
-        buffers = (*self.w.buffers.values(), *self.w.shared.values())
+        buffers = (*self.w.buffers.values(), *self.w.shared.values(), *self.w.exchanges.values())
         allocated = self.w.plan.shared_bytes
         return finished_kernel(self.w.program, self.w.device, buffers, self.w.frame.statements, allocated,
                                f"shared memory: {allocated} bytes allocated, {self.w.plan.requested_bytes} requested", max(resident, 1))

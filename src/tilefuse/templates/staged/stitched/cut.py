@@ -24,6 +24,7 @@ from tilefuse.domain.contraction import (
     matrix_arithmetic,
     mma_fits,
     product_cycles,
+    shared_inner,
     tile_fma,
     tile_mma,
 )
@@ -33,6 +34,7 @@ from tilefuse.ir.affine import axis, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Guard, walk
+from tilefuse.target.capabilities import WARP
 from tilefuse.target.fitted.stages import StitchFigures
 from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.staged.stitched.pattern import StitchPattern
@@ -340,12 +342,13 @@ class Stitcher(StitchPattern):
         arithmetic = matrix_arithmetic(contraction, *types[0])
         if matrix_unit and len(set(types)) == 1 and mma_fits(rows, columns, contraction.inner, arithmetic) and all(
                 self._plain_rows(plan, k, not arithmetic) for k in products):
-            warps = tile_mma(self.fitted.multiply, rows, columns, threads // 32, arithmetic or "")
+            fitted = self.fitted.multiply
+            places = num_elements(first.region[:-1])
+            warps = tile_mma(fitted, rows, columns, threads // WARP, arithmetic or "")
+            warps = shared_inner(fitted, warps, places, columns, contraction.inner, threads)
             if not arithmetic:
                 return warps
             each = self._threads(pieces, products, threads)
-            places = num_elements(first.region[:-1])
-            fitted = self.fitted.multiply
             mma, fma = (sum(product_cycles(fitted, t, places, columns, contraction.inner, threads)) for t in (warps, each))
             return warps if mma < fma else each
         for left, right in types:

@@ -85,6 +85,7 @@ class Stage(_Changeable):
              row by `lanes` lanes that keep its elements in registers, `vector` neighbouring ones each (warp composition)
     columns  rows: extent of the last dimension; product: the same, where its pieces go on along the rows of the sums (`row_chain.py`)
     own_rows rows: what they read of the stage before lies at their own row and place
+    exchange_bytes, exchange_offset  product: place in shared memory of the sums that warps with one tile add up. Units: bytes
     """
 
     kind: str
@@ -96,6 +97,8 @@ class Stage(_Changeable):
     columns: int = 0
     vector: int = 1
     own_rows: bool = False
+    exchange_bytes: int = 0
+    exchange_offset: int = 0
 
 
 @dataclass

@@ -40,6 +40,7 @@ def stitched_traffic(stitcher: StitchPattern, plan: StitchPlan, choice: Stitched
                 l2_bytes += turns * sum(read.different(extents) * read.itemsize for read in stitcher.outside_reads(piece.value))
             if piece.stored and key in stage.pieces:
                 shared_bytes += turns * num_elements(piece.region) * piece.dtype.itemsize
+        shared_bytes += tiles * 2 * stage.exchange_bytes
         for key in stage.products:
             outside, on_chip = _operands(plan, stage, plan.pieces[key])
             l2_bytes += tiles * outside

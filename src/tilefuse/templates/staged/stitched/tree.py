@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from math import prod
 
@@ -45,6 +46,10 @@ def _parts(plan: StitchPlan, stage: Stage) -> Iterator[TreeStage]:
     for kind, together in groupby(pieces, key=lambda p: p.kind):
         yield TreeStage(KIND_BY_PIECE[kind], tuple(_value(p, stage) for p in together), _by(stage, kind), barrier)
         barrier = False
+        if kind == "product" and stage.exchange_bytes and stage.tiling is not None:
+            sums = replace(_value(plan.pieces[stage.products[0]], stage), level=Level.REGISTER, shared_bytes=stage.exchange_bytes, slots=1,
+                           written=False, offset_bytes=stage.exchange_offset, spread=())
+            yield TreeStage("reduce", (sums,), f"{stage.tiling.split} warps a tile", True)
 
 
 def _by(stage: Stage, kind: str) -> str:
@@ -97,5 +102,7 @@ def _places(plan: StitchPlan) -> tuple[SharedPlace, ...]:
             for source in plan.sources.get(key, ()):
                 last[source] = max(last.get(source, number), number)
     end = len(plan.stages) - 1
-    return tuple(SharedPlace(p.value, p.offset_bytes, p.num_bytes, first.get(p.key, 0), last.get(p.key, end))
-                 for p in plan.pieces if p.stored)
+    exchanged = (SharedPlace(plan.pieces[s.products[0]].value, s.exchange_offset, s.exchange_bytes, n, n)
+                 for n, s in enumerate(plan.stages) if s.exchange_bytes)
+    return (*(SharedPlace(p.value, p.offset_bytes, p.num_bytes, first.get(p.key, 0), last.get(p.key, end))
+              for p in plan.pieces if p.stored), *exchanged)

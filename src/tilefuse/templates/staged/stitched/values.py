@@ -11,7 +11,7 @@ from tilefuse.base.errors import InternalError
 from tilefuse.domain.regions import Span, within
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, Extents, axis, bounds, linearise, number, simplify, substitute
-from tilefuse.ir.dtype import DType
+from tilefuse.ir.dtype import F32, DType
 from tilefuse.ir.graph import Node
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Read
 from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
@@ -45,6 +45,7 @@ class StitchValues(GraphStatements):
         self.threads, self.groups = choice.threads, choice.groups
         self.nodes = self.graph.node_by_name
         self.shared: dict[int, Buffer] = {}
+        self.exchanges: dict[int, Buffer] = {}  # sums that warps add up, by the first product of their stage
         self.held: dict[int, str] = {}  # register arrays of pieces that later products take from there
         self.readable: dict[str, list[Piece]] = {}  # tiles in shared memory that the current stage reads
         self.add_boundary()
@@ -53,6 +54,10 @@ class StitchValues(GraphStatements):
                 elements = piece.num_bytes // piece.dtype.itemsize
                 name = self.fresh(f"{piece.value}_tile")
                 self.shared[piece.key] = Buffer(name, piece.dtype, elements, "shared", "", piece.value, piece.offset_bytes)
+        for stage in plan.stages:
+            if stage.exchange_bytes:
+                value, sums = plan.pieces[stage.products[0]].value, stage.exchange_bytes // F32.itemsize
+                self.exchanges[stage.products[0]] = Buffer(self.fresh(f"{value}_sums"), F32, sums, "shared", "", "", stage.exchange_offset)
 
     # -- places -----------------------------------------------------------------------------------------------------------
 
