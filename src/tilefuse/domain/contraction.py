@@ -14,7 +14,7 @@ from tilefuse.base.search.limits import SEARCH
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32, I32, DType
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.target.capabilities import MMA_COLUMNS, MMA_INNER, MMA_INNER_F32, MMA_ROWS, WARP
+from tilefuse.target.capabilities import MMA_COLUMNS, MMA_INNER, MMA_INNER_F32, MMA_ROWS, WARP, WARP_SCHEDULERS
 from tilefuse.target.fitted.stages import MultiplyFigures
 
 ROW, COLUMN, INNER = "row", "column", "inner"
@@ -235,19 +235,26 @@ def product_cycles(fitted: MultiplyFigures, t: Tiling, places: int, columns: int
         return places * columns * inner / fitted.fma_per_cycle * (1.0 + reads + conversions) / busy, inner / t.split * 4
     covered = places * -(-columns // MMA_COLUMNS) * MMA_COLUMNS
     multiplications = covered * -(-inner // t.step) * t.step
-    # Warps without a tile idle, and each warp waits for the accumulators of its previous step.
+    # Each warp waits for the accumulators of its previous step, and quarters of the multiprocessor idle where few warps have a tile.
     warps, tiles = threads // WARP, covered // (MMA_ROWS * MMA_COLUMNS * m * n) * t.split
     turns, steps = -(-tiles // warps), inner / t.step / t.split
+    idle = _quarters(tiles, warps) * WARP_SCHEDULERS / tiles
     exchange = _exchange_cycles(fitted, t, tiles)
     if not t.arithmetic:
-        busy = multiplications / fitted.mma_per_cycle * (1.0 + 0.5 * ((0 if held else 2 * m) + n) / (m * n))
+        busy = multiplications / fitted.mma_per_cycle * (1.0 + 0.5 * ((0 if held else 2 * m) + n) / (m * n)) * idle
         return busy, max(turns * steps * fitted.half_step_cycles - busy, 0.0) + exchange
     rate = fitted.rate(t.arithmetic)
     # Other instructions of the four warp schedulers. About half of them issue while the tensor cores are busy.
     left = fitted.held_left_instructions if held else fitted.left_instructions
     others = (left * m + fitted.right_instructions * n) / 4 / (m * n) / (MMA_ROWS * MMA_COLUMNS * MMA_INNER_F32)
     wait = max(fitted.step_cycles - fitted.instruction_cycles * m * n, fitted.least_wait_cycles)
-    return multiplications * (1 / rate + 0.5 * others) * turns * warps / tiles, turns * steps * wait + exchange
+    return multiplications * (1 / rate + 0.5 * others) * idle, turns * steps * wait + exchange
+
+
+def _quarters(tiles: int, warps: int) -> int:
+    """Tiles that the busiest quarter of a multiprocessor multiplies one after another, whose warps share a tensor core."""
+    turns, last = divmod(tiles, warps)
+    return turns * -(-warps // WARP_SCHEDULERS) + -(-last // WARP_SCHEDULERS)
 
 
 def _exchange_cycles(fitted: MultiplyFigures, t: Tiling, warps: int) -> float:

@@ -12,6 +12,8 @@ Capability = tuple[int, int]
 
 # Threads of a warp; most threads of a block; barriers of a block, the one of all its threads among them (bar.sync).
 WARP, BLOCK_THREADS, BLOCK_BARRIERS = 32, 1024, 16
+# Quarters of a multiprocessor: each has a scheduler, a tensor core, and a fourth of the warps. Source: H100 architecture white paper.
+WARP_SCHEDULERS = 4
 # Tile of one matrix instruction: mma.m16n8k16 of 16-bit operands, mma.m16n8k8 of tf32.
 MMA_ROWS, MMA_COLUMNS, MMA_INNER, MMA_INNER_F32 = 16, 8, 16, 8
 # A register; registers that every thread gets at least, and the step in which it gets more. Units: bytes; registers a thread.
