@@ -33,7 +33,7 @@ def drawn(random: Random) -> tuple[Gradient, WalkedBack]:
                         random.choice((1, 1, 2, 4)) if of == "keys" and not {"dense", "hidden"} & set(scores) else 1,
                         random.choice(((), (), ("elements",), ("elements", "sums"), ("sums",))))
     return gradient, WalkedBack(16 * random.randint(1, 5), random.randint(1, 2), random.randint(1, 2), random.randint(2, 4), 1,
-                                random.randint(1, 6))
+                                random.randint(1, 6), bool({"dense", "hidden"} & set(scores)) and random.random() < 0.7)
 
 
 @pytest.mark.parametrize("first", range(0, 2 * TOGETHER, TOGETHER))

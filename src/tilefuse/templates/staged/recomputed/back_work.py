@@ -34,13 +34,15 @@ def with_work(plan: BackPlan, boundary: Work, device: DeviceSpec) -> BackPlan:
     products = 2 * scores * (sum(s.inner for s in form.scores) + sum(w.width for w in form.weighted))
     power = tensor_operations(products, plan.walked[0].operand.dtype.name, choice.blocks, device)
     brought = plan.num_tiles * sum(t.slot_bytes for t in plan.own) + plan.likely_turns * plan.filling_bytes
-    missed = plan.missed_bytes(plan.filling_bytes, device)
+    missed = plan.missed_bytes(plan.operand_bytes, device)
+    bias_bytes = sum(form.graph.type_of(v).num_bytes for v in dict.fromkeys(b.tile.operand.value for b in plan.biases))
     # A warp's store of elements fills half of each sector: four lanes have neighbours of one row.
     half_filled = sum(form.graph.type_of(name).num_bytes for name, _ in form.element_results)
     work = replace(boundary, l2_bytes=boundary.global_bytes + half_filled, traffic_factor=max(missed / max(boundary.global_bytes, 1), 1.0),
                    grid=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), blocks=(blocks,), operations=(power,),
                    flight_bytes=sum(t.slot_bytes * plan.slots(t) for t in plan.tiles), shared_bytes=2 * brought,
-                   around=(once.times(share), one_tile.times(share), turn.times(share)), serial_bytes=int(missed * fitted.missed_share))
+                   around=(once.times(share), one_tile.times(share), turn.times(share)),
+                   serial_bytes=int(missed * fitted.missed_share + bias_bytes * fitted.bias_missed_share))
     return replace(plan, work=work, flops=products + scores * plan.form.cut_score.flops)
 
 
@@ -51,7 +53,9 @@ def instructions(plan: BackPlan, device: DeviceSpec) -> float:
     cut_share = 0.0 if form.limit is None else 1.0 - plan.whole_turns / plan.all_turns
     of_masks = cut_share * (cut.flops - whole.flops) * fitted.mask_instructions
     of_turn = fitted.turn_instructions * WARPGROUP / (WARPGROUP_ROWS * plan.choice.columns)
-    return fitted.score_instructions * len(form.elements) + whole.flops + of_masks + of_turn
+    # Elements of turned tiles are read one by one, others with their neighbours.
+    of_biases = fitted.bias_instructions * sum(NEIGHBOURS if b.is_turned else 1 for b in plan.biases)
+    return fitted.score_instructions * len(form.elements) + whole.flops + of_masks + of_turn + of_biases
 
 
 def _turn(plan: BackPlan, device: DeviceSpec) -> StageWork:
@@ -63,7 +67,7 @@ def _turn(plan: BackPlan, device: DeviceSpec) -> StageWork:
     deep += sum(max(plan.width(n), least) for n in range(len(form.weighted)))
     tensor = scores * deep / pipelined.narrow_per_cycle
     special = scores * plan.form.whole_score.special / fitted.special_per_cycle
-    loads = plan.form.loads
+    loads = plan.loads
     accesses = loads + len(form.element_results) / NEIGHBOURS
     threads = scores * (instructions(plan, device) / fitted.instructions_per_cycle + fitted.load_cycles * accesses)
     moved = port_cycles(plan.filling_bytes * pipelined.shared_reads, choice.blocks, device)

@@ -49,9 +49,10 @@ def candidates(form: BackForm, layouts: Layouts, device: DeviceSpec) -> Iterator
     online, step = form.online, _step(form)
     longest = min(padded(online.length, step), MOST_COLUMNS)
     columns = sorted({min(c, longest) for c in range(2 * INSTRUCTION_INNER, MOST_COLUMNS + 1, INSTRUCTION_INNER) if c % step == 0})
-    for warpgroups, c, kept_slots in product(range(1, SEARCH.pipelines.walk_warpgroups + 1), columns, (2, 1)):
+    rings = (True, False) if form.biases else (False,)
+    for warpgroups, c, kept_slots, bias_ring in product(range(1, SEARCH.pipelines.walk_warpgroups + 1), columns, (2, 1), rings):
         num_tiles = online.num_leads * -(-online.num_rows // (WARPGROUP_ROWS * warpgroups))
-        base = WalkedBack(c, warpgroups, kept_slots, 1, 1, min(num_tiles, device.num_multiprocessors))
+        base = WalkedBack(c, warpgroups, kept_slots, 1, 1, min(num_tiles, device.num_multiprocessors), bias_ring)
         least = placed(form, base, layouts)
         room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.shared_bytes
         slots = min(1 + room // least.filling_bytes, SEARCH.pipelines.walk_slots)
@@ -87,6 +88,7 @@ def fit_back(form: BackForm, layouts: Layouts, choice: WalkedBack, device: Devic
              (choice.rows <= MOST_COLUMNS, f"{choice.rows} rows a tile, and a tensor copy brings {MOST_COLUMNS}"),
              (choice.kept_slots >= 1, f"{choice.kept_slots} slots of the rows' operands"),
              (choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),
+             (not choice.bias_ring or bool(form.biases), "a ring of biases, and no bias has rows and columns in memory"),
              (choice.band >= 1 and form.online.num_leads % choice.band == 0,
               f"a band of {choice.band} among {form.online.num_leads} lead places"),
              (choice.blocks >= 1, f"{choice.blocks} blocks")))

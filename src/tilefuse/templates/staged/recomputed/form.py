@@ -21,8 +21,10 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Expr, Read, walk
 from tilefuse.templates.staged.online.products import LEAD, WALK, OnlineForm, form_with_elements
-from tilefuse.templates.staged.online.turn_work import Score, loads_of, score_of
+from tilefuse.templates.staged.online.turn_work import Score, score_of
+from tilefuse.templates.staged.recomputed.biases import biases_between
 from tilefuse.templates.staged.recomputed.powers import bodies_of, with_bounds, with_short_powers
+from tilefuse.templates.staged.walked.bias import Bias
 from tilefuse.templates.staged.walked.form import walk_operand
 from tilefuse.templates.staged.walked.limit import Limit, without_mask
 from tilefuse.templates.staged.walked.operand import WalkOperand
@@ -40,6 +42,7 @@ class BackForm:
     staged_by right operand of the first weighted product
     whole     the form in turns that the mask cuts nothing of
     segments  parts of the walked axis that the mask begins again in
+    biases    values with rows and columns of the scores that copies may bring
     """
 
     online: OnlineForm
@@ -51,6 +54,7 @@ class BackForm:
     staged_by: WalkOperand
     whole: OnlineForm
     segments: int = 1
+    biases: tuple[Bias, ...] = ()
 
     @property
     def without_bounds(self) -> BackForm:
@@ -81,11 +85,6 @@ class BackForm:
     def whole_score(self) -> Score:
         """Operations of a score in the other turns."""
         return score_of(self.whole)
-
-    @cached_property
-    def loads(self) -> int:
-        """Values with rows and columns that threads load for each score."""
-        return loads_of(self.online)
 
     @cached_property
     def of_columns(self) -> tuple[Read, ...]:
@@ -132,7 +131,8 @@ def back_form(graph: Graph, layouts: Layouts) -> BackForm | Rejected:
     online, limit, segments = with_bounds(online)
     whole = with_short_powers(online if limit is None else without_mask(online, limit))
     form = BackForm(with_short_powers(online), tuple(own), walked, tuple(map(walked.index, map(_plain, rights))),
-                    tuple(map(walked.index, map(_plain, turned))), limit, weights[0], whole, segments)
+                    tuple(map(walked.index, map(_plain, turned))), limit, weights[0], whole, segments,
+                    biases_between(graph, layouts, online))
     # Elements that a mask hides are written as well: zeros.
     return form.without_bounds if online.element_results else form
 

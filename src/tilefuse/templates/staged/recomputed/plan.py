@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from tilefuse.domain.contraction import INNER
 from tilefuse.domain.work import Work
@@ -17,7 +18,9 @@ from tilefuse.templates.staged.chain.plan import ITEM_BYTES, slot_lines
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.products import LEAD, WALK
 from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.online.turn_work import loads_of
 from tilefuse.templates.staged.pipelined.plan import OperandTile
+from tilefuse.templates.staged.recomputed.biases import BiasTile, placed_biases
 from tilefuse.templates.staged.recomputed.form import BackForm
 from tilefuse.templates.staged.recomputed.record import WalkedBack
 from tilefuse.templates.staged.walked.operand import WalkOperand
@@ -66,7 +69,7 @@ class VectorTile:
 
 @dataclass(frozen=True)
 class BackPlan(TiledWalk):
-    """One kernel. vectors: those that copies bring; threads load others. `work` and `flops`: as of `Work` and `TileProgram`."""
+    """One kernel. vectors, biases: those that copies bring; threads load others. `work` and `flops`: as of `Work` and `TileProgram`."""
 
     form: BackForm
     choice: WalkedBack
@@ -75,6 +78,7 @@ class BackPlan(TiledWalk):
     vectors: tuple[VectorTile, ...]
     shared_bytes: int
     staged: tuple[StagedResult, ...] = ()
+    biases: tuple[BiasTile, ...] = ()
     work: Work = Work()
     flops: int = 0
 
@@ -96,12 +100,17 @@ class BackPlan(TiledWalk):
     @property
     def tiles(self) -> tuple[OperandTile, ...]:
         """One slot's tile of each operand."""
-        return *self.own, *self.walked
+        return *self.own, *self.walked, *(b.tile for b in self.biases)
 
     @property
     def brought(self) -> tuple[WalkOperand, ...]:
         """The operand of each tile."""
-        return *self.form.own, *self.form.walked
+        return *self.form.own, *self.form.walked, *(b.bias.of for b in self.biases)
+
+    @cached_property
+    def loads(self) -> int:
+        """Values with rows and columns that threads load for each score."""
+        return loads_of(self.form.online, {b.bias.read for b in self.biases})
 
     def slots(self, tile: OperandTile) -> int:
         """Slots of an operand's ring."""
@@ -118,6 +127,11 @@ class BackPlan(TiledWalk):
     @property
     def filling_bytes(self) -> int:
         """Bytes that a turn brings."""
+        return self.operand_bytes + sum(b.tile.slot_bytes for b in self.biases)
+
+    @property
+    def operand_bytes(self) -> int:
+        """Bytes of these that are no biases'."""
         return sum(t.slot_bytes for t in self.walked) + sum(v.slot_bytes for v in self.vectors)
 
     @property
@@ -152,8 +166,12 @@ def placed(form: BackForm, choice: WalkedBack, layouts: Layouts) -> BackPlan:
         if vector is not None:
             vectors.append(replace(vector, offset_bytes=end))
             end += vector.slot_bytes * choice.slots
+    end = padded(end, TILE_ALIGNMENT_BYTES)
+    biases = placed_biases(form.biases, choice.rows, choice.columns, choice.slots, end) if choice.bias_ring else ()
+    end += sum(b.tile.slot_bytes for b in biases) * choice.slots
     staged = staged_results(form.online, form.staged_by, layouts, choice.rows, padded(end, TILE_ALIGNMENT_BYTES))
-    return BackPlan(form, choice, tuple(own), tuple(walked), tuple(vectors), staged[-1].end_bytes if staged else end, staged)
+    return BackPlan(form, choice, tuple(own), tuple(walked), tuple(vectors), staged[-1].end_bytes if staged else end, staged,
+                    biases)
 
 
 def _vector(form: BackForm, read: Read, layouts: Layouts, columns: int) -> VectorTile | None:

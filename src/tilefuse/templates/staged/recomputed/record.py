@@ -18,6 +18,7 @@ class WalkedBack(WithRoles):
     slots       slots of the ring that brings the walked operands, one filling a turn
     band        lead places whose tiles of rows are taken together, the longest first
     blocks      persistent blocks
+    bias_ring   whether copies bring biases and masks beside the walked operands; else threads load them
     """
 
     template: ClassVar[str] = "walked_back"
@@ -28,6 +29,7 @@ class WalkedBack(WithRoles):
     slots: int
     band: int
     blocks: int
+    bias_ring: bool = False
 
     @property
     def rows(self) -> int:

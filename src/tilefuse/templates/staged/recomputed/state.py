@@ -23,12 +23,14 @@ class BackState(RingState):
                                        v.read.value, v.offset_bytes) for v in walk.vectors}
         self.kept_ring = Ring(KEPT, walk.choice.kept_slots, tuple(self.slots[t.key].name for t in walk.own))
         self.walked_ring = Ring(WALKED, walk.choice.slots, (*(self.slots[t.key].name for t in walk.walked),
-                                                            *(b.name for b in self.vectors.values())))
+                                                            *(b.name for b in self.vectors.values()),
+                                                            *(self.slots[b.tile.key].name for b in walk.biases)))
+        self.biases = {b.bias.read: b for b in walk.biases}
         self.vector_maps: dict[Read, TensorMap] = {}
 
     def is_on_chip(self, e: Read) -> bool:
         """Whether a ring brings the element."""
-        return e in self.vectors
+        return e in self.vectors or e in self.biases
 
     def fill_kept(self) -> str:
         """A filling with the operands of the rows: the name of its slot."""
@@ -45,6 +47,8 @@ class BackState(RingState):
                 self.copy_tile(of, tile, slot, first, number(0))
             for v in self.walk.vectors:
                 self._copy_vector(v, slot, first)
+            for b in self.walk.biases:
+                b.copy(self, slot, self.first_row, first)
 
         return self.filling(self.walked_ring, body)
 

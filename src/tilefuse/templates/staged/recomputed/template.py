@@ -32,7 +32,7 @@ class WalkedBackTemplate(TiledWalkTemplate[WalkedBack, BackPlan]):
     record = WalkedBack
     plan_type = BackPlan
     noun = "a walk between several products"
-    settings = Settings(("kept_slots", "slots", "warpgroups", "band", BLOCKS, THREADS))
+    settings = Settings(("kept_slots", "slots", "bias_ring", "warpgroups", "band", BLOCKS, THREADS), ("bias_ring",))
     met_by = "columns are a multiple of 16"
 
     def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: WalkedBack | None,
@@ -53,6 +53,8 @@ class WalkedBackTemplate(TiledWalkTemplate[WalkedBack, BackPlan]):
             yield replace(choice, slots=choice.slots - 1)
         yield replace(choice, blocks=plan.num_tiles)
         yield replace(choice, band=1)
+        if choice.bias_ring:
+            yield replace(choice, bias_ring=False)
 
     def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
         """The pipeline of a block."""

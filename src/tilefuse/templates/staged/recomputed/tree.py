@@ -13,5 +13,5 @@ def back_tree(plan: BackPlan) -> StageTree:
     slots = plan.choice.slots
     vectors = tuple(TreeStage("copy", (TreeValue(v.read.value, Level.SHARED, (v.columns,), v.slot_bytes * slots, slots,
                                                  offset_bytes=v.offset_bytes),), TENSOR_COPIES) for v in plan.vectors)
-    brought = (*(ring_copy(plan, t) for t in plan.walked), *vectors)
+    brought = (*(ring_copy(plan, t) for t in (*plan.walked, *(b.tile for b in plan.biases))), *vectors)
     return tiled_tree(plan, plan.work, plan.staged, tuple(ring_copy(plan, t) for t in plan.own), brought, plan.form.width)

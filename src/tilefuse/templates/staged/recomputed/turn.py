@@ -44,7 +44,7 @@ class BackTurn:
         self.early = early_part(form)
         names, limit = frozenset(form.reads), w.walk.form.limit
         self.is_bounded = limit is not None and limit.is_of_blocks and bool(w.edges_in_memory)
-        self.reads_rows = any(isinstance(e, Lookup) or e.value not in names and ROW in _axes(e)
+        self.reads_rows = any(isinstance(e, Lookup) or e not in w.biases and e.value not in names and ROW in _axes(e)
                               for body in bodies_of(form) for e in _reads(body, row_values))
 
     def emit(self) -> None:
@@ -97,11 +97,15 @@ class BackTurn:
         """The same for the columns of a turn from `first` to before `end`."""
         w, here = self.w, self.here
         with w.loop("g", end // MMA_COLUMNS, start=first // MMA_COLUMNS, unroll=w.unroll) as g:
-            pairs = {read: self._pair(read, g) for read in w.vectors if any(read in walk(e) for e in place_by_element)}
+            bodies = [*place_by_element, *(t.body for t in self.form.totals if num_scores == len(self.form.scores))]
+            pairs = {read: self._pair(read, g) for read in w.vectors if any(read in walk(e) for e in bodies)}
+            biases = {read: b.load(w, axis(self.slot), here, g) for read, b in w.biases.items() if any(read in walk(e) for e in bodies)}
             with w.loop("v", here.vector, unroll=w.unroll) as v, w.loop("i", here.rows, unroll=w.unroll) as i, self._at(i, g, v) as facts:
                 place = here.place(i, g, v)
                 with w.nested() as inner:
                     self._known(i, v, place, pairs, num_scores)
+                    for read, pair in biases.items():
+                        w.remember(read, Reg(pair.name, pair.dtype, i * here.vector + v))
                     values = [(Reg(r.name, r.dtype, place), w.register(_as(w.element(e), r.dtype), r.dtype, "element"))
                               for e, r in place_by_element.items()]
                     if num_scores == len(self.form.scores):

@@ -38,25 +38,27 @@ def biases_of(graph: Graph, layouts: Layouts, online: OnlineForm) -> tuple[Bias,
     relative = (*online.sums, *(w.total for w in online.weighted))
     if len(online.tops) != 1 or not all(vanishes(t, online) for t in relative):
         return ()
-    reads = dict.fromkeys(_reads(online.tops[0].body))
-    biases = (_bias(graph, layouts, online, e) for e in reads if e.value not in graph.node_by_name)
+    reads = dict.fromkeys(unguarded_reads(online.tops[0].body))
+    biases = (strided_bias(graph, layouts, online, e) for e in reads if e.value not in graph.node_by_name)
     return tuple(b for b in biases if b is not None)
 
 
-def _reads(e: Expr) -> Iterator[Read]:
-    """Reads that no guard protects."""
+def unguarded_reads(e: Expr) -> Iterator[Read]:
+    """Reads in an expression that no guard protects."""
     if isinstance(e, Read):
         yield e
     if not isinstance(e, Guard):
         for part in children(e):
-            yield from _reads(part)
+            yield from unguarded_reads(part)
 
 
-def _bias(graph: Graph, layouts: Layouts, online: OnlineForm, e: Read) -> Bias | None:
-    sizes = {LEAD: online.num_leads, ROW: online.num_rows, INNER: online.length}
+def strided_bias(graph: Graph, layouts: Layouts, online: OnlineForm, e: Read, line: str = ROW, along: str = WALK) -> Bias | None:
+    """A read as a bias whose elements follow each other along an axis; None for others. line: the other axis of the scores."""
+    size_by_axis = {ROW: online.num_rows, WALK: online.length}
+    sizes = {LEAD: online.num_leads, line: size_by_axis[line], INNER: size_by_axis[along]}
     value = graph.type_of(e.value)
     offset = linearise(e.index, tuple(layouts.get(e.value) or row_major_strides(value.shape)))
-    offset = substitute(offset, {WALK: axis(INNER)} | {a: number(0) for a, n in sizes.items() if n == 1}, sizes)
+    offset = substitute(offset, {along: axis(INNER)} | {a: number(0) for a, n in sizes.items() if n == 1}, sizes)
     strides: dict[str, int] = {}
     digits: dict[str, Affine] = {}
     for atom, stride in offset.terms:
@@ -70,7 +72,7 @@ def _bias(graph: Graph, layouts: Layouts, online: OnlineForm, e: Read) -> Bias |
                 return None
             digits[name], sizes[name] = place, span[1] + 1
         strides[name] = stride
-    if strides.get(INNER) != 1 or ROW not in strides:
+    if strides.get(INNER) != 1 or line not in strides:
         return None
-    operand = Operand(e.value, value.dtype, ROW, online.num_rows, strides, offset.const, True, value.dtype.itemsize)
+    operand = Operand(e.value, value.dtype, line, size_by_axis[line], strides, offset.const, True, value.dtype.itemsize)
     return Bias(e, WalkOperand(operand, sizes, (LEAD,), digits))
