@@ -6,15 +6,16 @@
 The library's fast kernels and tensor copies need lines of whole 16 bytes that begin at multiples of 16 bytes. The kernel that computes an
 operand stores it padded; constants are padded once; any other operand is copied, windows at odd places and operands without neighbours in
 memory as well. Readers of the result read a window of it. A product is padded where the library or a kernel of ours gains more than the
-copies cost. It is left alone where one of our kernels holds it together with another product, and where it has few rows.
+copies cost, together with others that read the same matrix (`padding_prices.py`). It is left alone where one of our kernels holds it with
+another product, and where it has few rows.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tilefuse.ir.graph import Graph, Input, Node
+from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Expr, Index, Lookup, Read, call, const, transform
@@ -24,21 +25,16 @@ from tilefuse.passes.device.long_products import without_unused
 from tilefuse.passes.device.padding import (
     PADDED,
     Copies,
-    PaddedProduct,
-    ProductOperand,
-    Sizes,
-    Way,
-    may_keep_left,
     padded_product,
     padded_sizes,
     product_operands,
     product_sizes,
     takes_inner_first,
 )
+from tilefuse.passes.device.padding_prices import Padding, PaddingPrices, views_behind
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.memory import ACCESS_BYTES, LINE_BYTES
 
 
 @register_pass
@@ -66,34 +62,6 @@ class PadProducts(ChoosingPass):
         return with_computed_constants(padded, graph, at_hand, ctx)
 
 
-@dataclass(frozen=True, slots=True)
-class Padding:
-    """A product that could be padded: to `sizes`, with kernels that copy the operands `copied`.
-
-    us, padded_us: of the product as it lies and of the padded one with its copies; the shorter one of call and kernel each.
-    plans_us: of whole plans without this padding and with it; None where none was made.
-    way: how it is padded.
-    Units: predicted microseconds.
-    """
-
-    product: str
-    sizes: Sizes
-    copied: tuple[str, ...]
-    us: float
-    padded_us: float
-    is_taken: bool
-    plans_us: tuple[float, float] | None = None
-    way: Way = Way()
-
-    def text(self) -> str:
-        """The choice in a line."""
-        rows, inner, columns = self.sizes
-        copies = f" and copies of {', '.join('%' + v for v in self.copied)}" if self.copied else ""
-        plans = "" if self.plans_us is None else "; whole plans {1:.1f} us and {0:.1f} us".format(*self.plans_us)
-        return (f"%{self.product} is {'padded' if self.is_taken else 'not padded'} to {rows} x {inner} by {columns}: predicted "
-                f"{self.padded_us:.1f} us with padding{copies}, {self.us:.1f} us as it lies{plans}")
-
-
 def paddings(graph: Graph, device: DeviceSpec, prices: Prices, input_strides: Layouts,
              at_hand: frozenset[str] = frozenset()) -> list[Padding]:
     """The choice for every product on the matrix unit that does not lie in whole 16 bytes. Units: elements.
@@ -102,7 +70,7 @@ def paddings(graph: Graph, device: DeviceSpec, prices: Prices, input_strides: La
     """
     names = [n.name for n in graph.nodes if _may_be_padded(graph, n, device, input_strides)]
     walked = prices.held_products(graph, set(names)) if names else set()
-    return [_padding(graph, graph.node_by_name[n], device, prices, input_strides, at_hand) for n in names if n not in walked]
+    return PaddingPrices(graph, device, prices, input_strides, at_hand).choices([graph.node_by_name[n] for n in names if n not in walked])
 
 
 def planned_paddings(graph: Graph, choices: list[Padding], ctx: PassContext) -> list[Padding]:
@@ -137,7 +105,7 @@ def with_padded(graph: Graph, choices: list[Padding], input_strides: Layouts) ->
             nodes.extend(product.nodes)
             if product.window is not None:
                 windows[node.name] = product.product.name
-            views.update(dict.fromkeys(_views_of(graph, node)))
+            views.update(dict.fromkeys(views_behind(graph, node)))
         else:
             nodes.append(_reading(graph, node, windows))
     rewritten = without_unused(replace(graph, nodes=tuple(nodes)), set(windows))
@@ -183,81 +151,3 @@ def _may_be_padded(graph: Graph, node: Node, device: DeviceSpec, input_strides: 
                       or device.capabilities.warpgroup_products and takes_inner_first(graph, node))
     operands = product_operands(graph, node, input_strides)
     return on_matrix_unit and (not all(o.is_aligned for o in operands) or product_sizes(graph, node) != padded_sizes(graph, node, operands))
-
-
-def _padding(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input_strides: Layouts, at_hand: frozenset[str]) -> Padding:
-    """The price of a product as it lies, and padded in the fastest way: copies in whole 16 bytes or in whole lines of the caches, of which
-    tensor copies ask for fewer; of both operands, or of the right one alone."""
-    operands = product_operands(graph, node, input_strides)
-    us = _unpadded_us(graph, node, operands, prices, input_strides)
-
-    def padded(way: Way) -> Padding:
-        sizes = padded_sizes(graph, node, operands, way)
-        return _padding_of(graph, node, sizes, us, device, prices, input_strides, at_hand, way)
-
-    choices = [padded(Way(unit)) for unit in (ACCESS_BYTES, LINE_BYTES)]
-    if operands[0].value in choices[0].copied and may_keep_left(operands):
-        choices += [padded(Way(unit, keeps_left=True)) for unit in (ACCESS_BYTES, LINE_BYTES)]
-    return min(choices, key=lambda p: p.padded_us)
-
-
-def _padding_of(graph: Graph, node: Node, sizes: Sizes, us: float, device: DeviceSpec, prices: Prices, input_strides: Layouts,
-                at_hand: frozenset[str], way: Way) -> Padding:
-    """The same, padded in one way. us: of the product as it lies."""
-    padded = padded_product(Copies(graph, input_strides), node, way)
-    copied = {v: copy for v, copy in padded.copies.items() if not (_is_stored_for(graph, v) or at_hand.issuperset(copy.reads()))}
-    copied_bytes = 2 * sum(copy.type.num_bytes for copy in copied.values())
-    returned = node.name in graph.escaping
-    product_us = prices.product_us(padded.product, _alone(graph, padded))
-    called_us = product_us + prices.copy_us(copied_bytes + 2 * node.type.num_bytes * returned, len(copied) + returned)
-    own_us = _padded_kernel_us(graph, padded, prices)
-    padded_us = called_us if own_us is None else min(called_us, own_us + prices.copy_us(copied_bytes, len(copied)))
-    return Padding(node.name, sizes, tuple(copied), us, padded_us, us - padded_us > device.fitted.unaligned.least_gain_us,
-                   way=way)
-
-
-def _unpadded_us(graph: Graph, node: Node, operands: Sequence[ProductOperand], prices: Prices, input_strides: Layouts) -> float:
-    """Predicted time of the product as it lies: by the library, which copies operands that are no matrices, or by a kernel. Units:
-    microseconds."""
-    moved = [o for o in operands if o.memory is None or not o.memory.is_matrix]
-    copies_us = prices.copy_us(2 * sum(graph.type_of(o.value).num_bytes for o in moved), len(moved))
-    called_us = prices.product_us(node, graph, input_strides)
-    own_us = prices.own_product_us(graph, (*_views_of(graph, node), node.name), input_strides)
-    return called_us + copies_us if own_us is None else min(called_us + copies_us, own_us)
-
-
-def _padded_kernel_us(graph: Graph, padded: PaddedProduct, prices: Prices) -> float | None:
-    """Predicted time of a kernel for the padded product and the window of its result; None where there is none. Units: microseconds."""
-    alone = _alone(graph, padded)
-    return prices.own_product_us(alone, tuple(n.name for n in alone.nodes), {})
-
-
-def _alone(graph: Graph, padded: PaddedProduct) -> Graph:
-    """The padded product and the window of its result, of operands that are inputs or views of inputs."""
-    type_by_copy = {copy.name: copy.type for copy in padded.copies.values()}
-    views = {n: graph.node_by_name[n] for n in _views_of(graph, padded.product)}
-    read = dict.fromkeys((*padded.product.operands, *(v for node in views.values() for v in node.reads())))
-    inputs = tuple(Input(v, type_by_copy.get(v) or graph.type_of(v)) for v in read if v not in views)
-    return Graph("padded", inputs, (*views.values(), *padded.behind), (padded.behind[-1].name,))
-
-
-def _views_of(graph: Graph, node: Node) -> list[str]:
-    """Views between a product and the values that have memory, in graph order."""
-    views: dict[str, None] = {}
-    for value in node.operands:
-        while (maker := graph.node_by_name.get(value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
-            views[value] = None
-            value = maker.body.value
-    return [n.name for n in graph.in_order(views)]
-
-
-def _is_stored_for(graph: Graph, value: str) -> bool:
-    """Whether a kernel computes the value, or the value that it views, for one product alone."""
-    while value not in graph.escaping and len(set(graph.users_by_name[value])) == 1:
-        maker = graph.node_by_name.get(value)
-        if maker is None or maker.kind != "map":
-            return False
-        if not isinstance(maker.body, Read):
-            return True
-        value = maker.body.value
-    return False

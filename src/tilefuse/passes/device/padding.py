@@ -115,6 +115,7 @@ class Copies:
     input_strides: Layouts
     names_in_use: set[str] = field(init=False)
     name_by_copy: dict[tuple[Expr, tuple[int, ...]], str] = field(default_factory=dict)
+    type_by_name: dict[str, Type] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.names_in_use = set(self.graph.type_by_name)
@@ -137,6 +138,7 @@ class Copies:
         if name is not None:
             return name, None
         name = self.name_by_copy[read, type_.shape] = free_name(f"{operand.value}_padded", self.names_in_use)
+        self.type_by_name[name] = type_
         bounds = tuple(Bound(axis(a), 0, extents[a]) for a, padded in zip("ij", type_.shape[-2:]) if extents[a] != padded)
         # A plain read would be a view. A conversion to the same type is a copy like any other kernel's.
         body: Expr = Guard(bounds, read, const(0, type_.dtype)) if bounds else cast(read, type_.dtype)

@@ -22,8 +22,9 @@ from tilefuse.ir.names import free_name
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Expr, Guard, Index, Lookup, Read, cast, const, reads, substitute_axes, transform, walk
 from tilefuse.passes.device.long_products import without_unused
-from tilefuse.passes.device.padded_products import Padding, with_padded
+from tilefuse.passes.device.padded_products import with_padded
 from tilefuse.passes.device.padding import product_sizes
+from tilefuse.passes.device.padding_prices import Padding
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec

@@ -182,6 +182,42 @@ def test_a_gradient_that_two_products_read_is_padded_once() -> None:
         np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
 
 
+def last_layer(extra: str = "", results: str = "%dw, %dx", types: str = "f16[25001, 768], f16[2048, 768]") -> Graph:
+    """A gradient that a kernel computes, for the weights and for what is behind them."""
+    return parse_graph(f"""graph @g(%s: f32[2048, 25001], %x: f16[2048, 768], %w: f16[25001, 768]) -> ({types}) {{
+      %g: f16[2048, 25001] = map [i, j] {{ f16(mul(exp(%s[i, j]), 2.0:f32)) }}
+      %t: f16[25001, 2048] = map [i, j] {{ %g[j, i] }}
+      %dw: f16[25001, 768] = library.matmul (%t, %x) {{}}
+      %dx: f16[2048, 768] = library.matmul (%g, %w) {{}}
+      {extra}return {results}
+    }}""")
+
+
+def test_products_of_one_computed_matrix_are_decided_together() -> None:
+    """One of them alone would need a copy of the matrix beside the one that the other reads; for both, its kernel stores it padded."""
+    graph = last_layer()
+    choices = paddings(graph, H200, Predictions(H200), {})
+    assert [(c.product, c.is_taken, c.together) for c in choices] == [("dw", True, ("dx",)), ("dx", True, ("dw",))]
+    assert [c.copied for c in choices] == [(), ("w",)] and "together with %dx" in choices[0].text()
+    program = tilefuse.compile(graph, target="h200")
+    kernels = program.explain(json=True)["kernels"]
+    assert sum("t_padded" in k["nodes"] for k in kernels) == 1
+    assert {"g", "t_padded"} <= set(next(k["nodes"] for k in kernels if "t_padded" in k["nodes"]))
+
+
+@pytest.mark.parametrize("graph", [
+    last_layer("%r: f32[2048] = reduce.sum [i] over [j < 25001] { f32(%g[i, j]) }\n      ", "%dw, %dx, %r",
+               "f16[25001, 768], f16[2048, 768], f32[2048]"),
+    last_layer(results="%dw, %dx, %g", types="f16[25001, 768], f16[2048, 768], f16[2048, 25001]"),
+], ids=["another reader", "a result"])
+def test_a_matrix_with_other_readers_counts_its_copy_once(graph: Graph) -> None:
+    """It is stored as it is for them, and copied for the products."""
+    taken = [c for c in paddings(graph, H200, Predictions(H200), {}) if c.is_taken]
+    assert sum("g" in c.copied or "t" in c.copied for c in taken) <= 1
+    padded = rewritten(PadProducts(), graph, H200)
+    assert not verify(padded)
+
+
 MISPLACED = {
     "a window at an odd place": """graph @g(%x: f16[512, 1001], %w: f16[1024, 1000]) -> (f16[512, 1024]) {
       %s: f16[512, 1000] = map [i, j] { %x[i, j + 1] }
