@@ -1,4 +1,4 @@
-"""What padding of products costs and gains: of each product alone, and of products that read the same matrix together.
+"""Prices of padded products: of each product alone, and of products together that read the same matrix.
 
     g  ->  dw = g' x,  dx = g w        g is stored padded by the kernel that computes it where both products take it so; one of them alone
                                        would need a copy of g beside the one that the other product reads
