@@ -143,6 +143,25 @@ def random_layers(random: Random) -> Graph:
     return Pipeline.parse(DEFAULT_PIPELINE).run(b.finish([maker.clamped(last)]), PassContext())
 
 
+def random_wide_layers(random: Random) -> Graph:
+    """Layers of rows and widths that matrix instructions cover, with reductions and residuals between them."""
+    maker = _Maker(random)
+    b, rows = maker.build, random.choice((16, 20, 32, 48))
+    x = b.input("x", maker.dtype, (rows, random.choice((32, 64, 128))))
+    for n in range(random.randint(2, 4)):
+        width, columns = b.shape_of(x)[-1], random.choice((16, 32, 32, 64))
+        turned = random.random() < 0.5
+        y = b.matmul(x, b.input(f"w{n}", maker.dtype, (columns, width) if turned else (width, columns)), transpose_b=turned)
+        if random.random() < 0.4:
+            y = b.elementwise("mul", maker.clamped(y), maker.clamped(b.matmul(x, b.input(f"v{n}", maker.dtype, (width, columns)))))
+        y = maker.clamped(y)
+        if random.random() < 0.4:
+            y = maker.clamped(b.elementwise("sub", y, maker.clamped(b.reduce(y, random.choice(("sum", "max")), (1,), keepdims=True))))
+        x = maker.clamped(b.elementwise("add", x, y)) if width == columns and random.random() < 0.5 else y
+    last = b.input("u", maker.dtype, (b.shape_of(x)[-1], random.choice((5, 8, 16, 24))))
+    return Pipeline.parse(DEFAULT_PIPELINE).run(b.finish([maker.clamped(b.matmul(x, last))]), PassContext())
+
+
 def random_joins(random: Random) -> Graph:
     """Products and reductions of unlike heights one above the other, in any order: no two end at the same block."""
     maker = _Maker(random)
