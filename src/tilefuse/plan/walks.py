@@ -10,7 +10,7 @@ timed; other graphs of such products are planned as they were.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import RESULT_DTYPE, contraction_of
@@ -46,7 +46,8 @@ def _is_product(node: Node) -> bool:
 
 
 def _from(score: Node, graph: Graph, depth: int) -> Iterator[tuple[str, ...]]:
-    """Walks that begin with a product. depth: limit on the columns of the last product."""
+    """Walks that begin with a product; and the same with all other values of one number a row, as the logarithms that a gradient needs.
+    depth: limit on the columns of the last product."""
     reached: dict[str, None] = {score.name: None}
     ends: dict[str, None] = {}
     stack = [score.name]
@@ -64,16 +65,27 @@ def _from(score: Node, graph: Graph, depth: int) -> Iterator[tuple[str, ...]]:
                 stack.append(name)
     if not ends:
         return
-    # The nodes that lead to an end, visited backwards.
-    last_products: dict[str, None] = dict(ends)
-    stack = list(ends)
+    walk = _leading_to(ends, reached, graph)
+    if score.name not in walk:
+        return
+    yield tuple(n.name for n in graph.in_order(walk))
+    num_rows = score.type.num_elements // score.type.shape[-1]
+    of_rows = [n for n in reached if graph.node_by_name[n].type.num_elements == num_rows]
+    whole = _leading_to([*ends, *of_rows], reached, graph)
+    if len(whole) > len(walk):
+        yield tuple(n.name for n in graph.in_order(whole))
+
+
+def _leading_to(ends: Iterable[str], reached: Container[str], graph: Graph) -> dict[str, None]:
+    """The ends, and the nodes among `reached` that lead to them."""
+    inside = dict.fromkeys(ends)
+    stack = list(inside)
     while stack:
         for value in graph.node_by_name[stack.pop()].reads():
-            if value in reached and value not in last_products:
-                last_products[value] = None
+            if value in reached and value not in inside:
+                inside[value] = None
                 stack.append(value)
-    if score.name in last_products:
-        yield tuple(n.name for n in graph.in_order(last_products))
+    return inside
 
 
 def _of_several(score: Node, graph: Graph) -> Iterator[tuple[str, ...]]:

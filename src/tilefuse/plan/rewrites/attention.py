@@ -4,7 +4,8 @@
                                                      softmax of its scaled, masked rows
                                                      %y = library.matmul (%p, %v)
 
-The definition is planned like any other: a kernel that walks the keys holds it, with the maps before and behind it.
+The definition is planned like any other: a kernel that walks the keys holds it, with the maps before and behind it. Calls whose logarithms
+are kept for a gradient have definitions with logarithms, unless the option `attention_gradients` leaves gradients to the library.
 """
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from typing import ClassVar
 from tilefuse.ir.affine import axis
 from tilefuse.ir.building.build import axis_names
 from tilefuse.ir.building.tensor import TensorBuilder
-from tilefuse.ir.dtype import BOOL
+from tilefuse.ir.dtype import BOOL, F32
 from tilefuse.ir.graph import Graph, Input, Node
 from tilefuse.ir.library.attention_call import AttentionCall, attention_call, others_of
 from tilefuse.ir.names import free_name
-from tilefuse.ir.scalar import Expr, Index, Read, call, const
+from tilefuse.ir.scalar import Bound, Expr, Guard, Index, Read, call, const
 from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.choosing import ChoosingPass
 from tilefuse.passes.device.long_products import without_unused
@@ -52,7 +53,7 @@ class ExpandAttention(ChoosingPass):
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
         """The graph with definitions; `graph` itself where no kernel for one is faster."""
         assert ctx.prices is not None
-        choices = attention_choices(graph, device, ctx.prices, ctx.eager_rounding)
+        choices = attention_choices(graph, device, ctx.prices, ctx.eager_rounding, self.gradients != "library")
         self.keep(choices, ctx)
         options = replace(ctx.options, eager_rounding=ctx.eager_rounding)
         gradients = gradient_choices(graph, device, ctx.prices, options, ctx.caller.given(graph), self.gradients)
@@ -65,9 +66,10 @@ class ExpandAttention(ChoosingPass):
         written_out = with_definitions(graph, taken_gradients)
         names = set(written_out.type_by_name)
         nodes: list[Node] = []
+        others = {n.name for c in taken.values() for n in c.others}
         for node in written_out.nodes:
             choice = taken.get(node.name)
-            nodes += [node] if choice is None else _placed(choice, graph, names)
+            nodes += [node] if choice is None and node.name not in others else [] if choice is None else _placed(choice, graph, names)
         of_gradient = (n for c in taken_gradients for n in c.call.gradients if n)
         replaced = (*taken, *of_gradient)
         left = without_unused(replace(graph, nodes=tuple(nodes)), {v for n in replaced for v in graph.node_by_name[n].operands})
@@ -83,7 +85,7 @@ def _without_unread(graph: Graph, names: set[str]) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class AttentionChoice:
-    """An attention call. definition: as of `defined`; None: it stays a call, for the reason `why`.
+    """An attention call. definition: as of `defined`; None: it stays a call, for the reason `why`. others: as of `defined`.
 
     Units: microseconds.
     """
@@ -94,6 +96,7 @@ class AttentionChoice:
     kernel_us: float = 0.0
     call_us: float = 0.0
     why: str = ""
+    others: tuple[Node, ...] = ()
 
     @property
     def is_taken(self) -> bool:
@@ -108,36 +111,49 @@ class AttentionChoice:
         return f"%{self.node.name}: {taken}; predicted {self.kernel_us:.1f} us as one kernel, {self.call_us:.1f} us as a call"
 
 
-def attention_choices(graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool) -> list[AttentionChoice]:
-    """The choice for every attention call, in graph order."""
+def attention_choices(graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool, for_gradients: bool = False
+                      ) -> list[AttentionChoice]:
+    """The choice for every attention call, in graph order. for_gradients: also where its logarithms are read."""
     known: dict[object, tuple[Graph, float] | str] = {}
     choices: list[AttentionChoice] = []
     for node in graph.nodes:
         attention = attention_call(node, graph)
         if attention is None:
             continue
-        reason = _why_not(node, graph, eager_rounding)
+        others = tuple(graph.node_by_name[n] for n in others_of(node, graph))
+        reason = _why_not(node, others, graph, eager_rounding, for_gradients)
         if reason:
             choices.append(AttentionChoice(node, attention, None, why=reason))
             continue
         behind = nodes_behind(attention, node, graph)
         key = (*(graph.type_of(v) for v in node.operands), attention.scale, attention.causal, attention.hidden_are_zeros,
-               *(replace(n, span=None) for n in behind))
+               *(replace(n, span=None) for n in behind), *((n.attribute("result"), n.type) for n in others))
         if key not in known:
-            known[key] = _kernel(attention, behind, graph, device, prices, eager_rounding)
+            known[key] = _kernel(attention, behind, others, graph, device, prices, eager_rounding)
         kernel, call_us = known[key], _call_us(node, attention, graph, prices, eager_rounding)
         why = kernel if isinstance(kernel, str) else "" if call_us is not None else "nothing predicts the library's time"
         choices.append(AttentionChoice(node, attention, None, why=why) if isinstance(kernel, str) or call_us is None else
-                       AttentionChoice(node, attention, kernel[0], kernel[1], call_us))
+                       AttentionChoice(node, attention, kernel[0], kernel[1], call_us, others=others))
     return choices
 
 
-def _why_not(node: Node, graph: Graph, eager_rounding: bool) -> str:
+def _why_not(node: Node, others: tuple[Node, ...], graph: Graph, eager_rounding: bool, for_gradients: bool) -> str:
     """The reason why the definition differs in meaning from the call; "" where it does not."""
-    others = others_of(node, graph)
-    if others:
-        return f"%{others[0]} of the same call is read too"
+    unknown = [n.name for n in others if not for_gradients or not (_is_logarithms(n, node) or n.type.dtype.is_integer)]
+    if unknown:
+        return f"%{unknown[0]} of the same call is read too"
+    position = {n.name: at for at, n in enumerate(graph.nodes)}
+    if any(position[n.name] < position[node.name] for n in others):
+        return "another result of the call stands before it"
     return "its definition would be rounded where the library rounds nothing" if eager_rounding else ""
+
+
+def _is_logarithms(other: Node, node: Node) -> bool:
+    """Whether another result of a call has the logarithms of its rows: dense, or padded to whole tiles."""
+    *lead, rows, _ = node.type.shape
+    shape = list(other.type.shape)
+    return other.attribute("result") == 1 and other.type.dtype == F32 and (
+        shape == [*lead, rows, 1] or len(shape) == len(lead) + 1 and shape[:-1] == lead and shape[-1] >= rows)
 
 
 def _call_us(node: Node, attention: AttentionCall, graph: Graph, prices: Prices, eager_rounding: bool) -> float | None:
@@ -148,11 +164,14 @@ def _call_us(node: Node, attention: AttentionCall, graph: Graph, prices: Prices,
         prices.kernel_us(graph, tuple(n.name for n in nodes), eager_rounding, 0) for nodes in gathers if nodes)
 
 
-def _kernel(attention: AttentionCall, behind: tuple[Node, ...], graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool
-            ) -> tuple[Graph, float] | str:
-    """The definition and the time of one kernel for it, or why there is none. behind: as of `nodes_behind`."""
-    definition = defined(attention, behind, graph)
-    nodes = tuple(n.name for n in definition.nodes)
+def _kernel(attention: AttentionCall, behind: tuple[Node, ...], others: tuple[Node, ...], graph: Graph, device: DeviceSpec, prices: Prices,
+            eager_rounding: bool) -> tuple[Graph, float] | str:
+    """The definition and the time of one kernel for it, or why there is none. behind: as of `nodes_behind`; others: as of `defined`."""
+    definition = defined(attention, behind, graph, others)
+    # Padded logarithms, and numbers that nothing draws, have kernels of their own, or none.
+    ends = {r for r in definition.results[1:] if not any(n.category == "reduce" for n in definition.nodes if n.name in
+                                                         definition.node_by_name[r].reads()) or definition.type_of(r).dtype != F32}
+    nodes = tuple(n.name for n in definition.nodes if n.name not in ends)
     if not find_walks(definition, device) or not prices.has_kernel(definition, nodes, {}):
         return "no kernel holds its definition"
     us = prices.kernel_us(definition, nodes, eager_rounding, 0)
@@ -161,8 +180,11 @@ def _kernel(attention: AttentionCall, behind: tuple[Node, ...], graph: Graph, de
     return definition, min((us, *(c.bounded_us + c.summary_us for c in bounded)))
 
 
-def defined(attention: AttentionCall, behind: tuple[Node, ...], graph: Graph) -> Graph:
+def defined(attention: AttentionCall, behind: tuple[Node, ...], graph: Graph, others: tuple[Node, ...] = ()) -> Graph:
     """The definition as a graph of its own, in normal form.
+
+    others: further results of the call, which follow: logarithms of the rows' sums, padded with infinity; the state of random numbers, of
+    which none are drawn: zeros.
 
     Inputs: q, k, v, and the mask, or the operands of the nodes behind them, with "of_" before their names. behind: as of `nodes_behind`.
     """
@@ -181,7 +203,22 @@ def defined(attention: AttentionCall, behind: tuple[Node, ...], graph: Graph) ->
         scores = _causal(b, scores)
     last = len(b.shape_of(scores)) - 1
     y = b.matmul(b.safe_softmax(scores, last) if attention.hidden_are_zeros else b.softmax(scores, last), v)
-    return Pipeline.parse(DEFAULT_PIPELINE).run(_behind(b.finish([y]), attention, behind, graph), PassContext())
+    results = [y, *(_other(b, n, scores) for n in others)]
+    return Pipeline.parse(DEFAULT_PIPELINE).run(_behind(b.finish(results), attention, behind, graph), PassContext())
+
+
+def _other(b: TensorBuilder, other: Node, scores: str) -> str:
+    """Another result of a call."""
+    shape, dtype = other.type.shape, other.type.dtype
+    if dtype.is_integer:
+        return b.full(shape, 0, dtype)
+    rank, rows = len(b.shape_of(scores)), b.shape_of(scores)[-2]
+    logarithms = b.logsumexp(b.cast(scores, F32), (rank - 1,), keepdims=len(shape) == rank)
+    if b.shape_of(logarithms) == shape:
+        return logarithms
+    axes = axis_names(len(shape))
+    inside = (Bound(axis(axes[-1]), 0, rows),)
+    return b.make_map("padded", F32, shape, axes, Guard(inside, Read(logarithms, tuple(map(axis, axes))), const(float("inf"), F32)))
 
 
 def nodes_behind(attention: AttentionCall, node: Node, graph: Graph) -> tuple[Node, ...]:
@@ -250,6 +287,7 @@ def _placed(choice: AttentionChoice, graph: Graph, names: set[str]) -> list[Node
     node, attention, definition = choice.node, choice.call, choice.definition
     assert definition is not None
     name_by_value = dict(_operands(attention)) | {f"of_{v}": v for n in nodes_behind(attention, node, graph) for v in n.reads()}
+    name_by_result = dict(zip(definition.results, (node.name, *(n.name for n in choice.others)), strict=True))
     for n in definition.nodes:
-        name_by_value[n.name] = node.name if n.name == definition.results[0] else free_name(f"{node.name}_{n.name}", names)
+        name_by_value[n.name] = name_by_result.get(n.name) or free_name(f"{node.name}_{n.name}", names)
     return [replace(with_names(n, name_by_value), span=node.span) for n in definition.nodes]

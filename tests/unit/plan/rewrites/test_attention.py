@@ -75,13 +75,49 @@ def test_calls_that_stay(graph: Graph) -> None:
 
 
 def test_calls_stay_where_kernels_round_or_other_results_are_read() -> None:
-    """Rounded values between products are no definition of the call; logarithms come from it alone."""
+    """Rounded values between products are no definition of the call; logarithms come from it alone where gradients are the library's."""
     graph = called((400,), 70, 130, 16)
     assert expanded(graph, eager_rounding=True) is graph
     both = torch_call("aten._scaled_dot_product_flash_attention.default", "((\"%\", 0), (\"%\", 1), (\"%\", 2), 0.0, false)", results=2)
     assert expanded(both) is both
     choice, = attention_choices(both, H200, Predictions(H200), False)
     assert "%l" in choice.text()
+
+
+@pytest.mark.parametrize(("library", "rows"), [("efficient", 96), ("efficient", 90), ("cudnn", 90), ("flash", 90)])
+def test_logarithms_that_a_gradient_needs(library: str, rows: int) -> None:
+    """A walk gives them beside the result, where gradients are not the library's: dense, of one column, or padded with infinity. The state
+    of random numbers that nothing draws is zeros."""
+    shape = {"efficient": f"2, 300, {-(-rows // 32) * 32}", "cudnn": f"2, 300, {rows}, 1", "flash": f"2, 300, {rows}"}[library]
+    mask, rest = {"flash": ("", "0.0, false"), "cudnn": (", %m", '("%", 3), true'), "efficient": (", %m", '("%", 3), true')}[library]
+    call = (f"library.aten._scaled_dot_product_{library}_attention.default (%q, %k, %v{mask}) "
+            f'{{args = (("%", 0), ("%", 1), ("%", 2), {rest}), kwargs = (("scale", 0.5),), result = ')
+    q, k, m = f"f16[2, 300, {rows}, 32]", "f16[2, 300, 88, 32]", f"f16[2, 300, {rows}, 88]"
+    graph = parse_graph(f"""graph @g(%q: {q}, %k: {k}, %v: {k}, %m: {m}) -> ({q}, f32[{shape}], i64[]) {{
+      %y: {q} = {call}0}}
+      %l: f32[{shape}] = {call}1}}
+      %state: i64[] = {call}6}}
+      return %y, %l, %state
+    }}""")
+    assert expanded(graph) is graph
+    ctx = PassContext(device=H200, prices=Predictions(H200))
+    made = ExpandAttention("auto").run(graph, ctx)
+    assert made.results == graph.results and not any(n.kind.startswith("library.aten") for n in made.nodes)
+    random = np.random.default_rng(5)
+    values = {v.name: random.standard_normal(v.type.shape) for v in graph.inputs}
+    values["m"][:, :, 3] = -np.inf
+    s = values["q"] @ np.swapaxes(values["k"], -1, -2) * 0.5 + (values["m"] if mask else 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logarithms = np.log(np.exp(s).sum(-1))
+        wanted = np.nan_to_num(np.exp(s - logarithms[..., None])) @ values["v"]
+    y, l, state = interpret(in_double(made), values)
+    np.testing.assert_allclose(y, wanted, rtol=1e-6, atol=1e-9)
+    padded = np.pad(logarithms, ((0, 0), (0, 0), (0, -rows % 32)), constant_values=np.inf) if library == "efficient" else logarithms
+    np.testing.assert_allclose(l, padded.reshape(l.shape), rtol=1e-6)
+    assert state == 0
+    kernels = generate(graph, constants={}, input_layouts={}, device=H200, options=Options()).plan.kernels
+    walk, = (k for k in kernels if "y" in k.pattern.written)
+    assert walk.program.template in ("pipelined_walk", "online") and len(walk.pattern.written) == 2 and len(kernels) <= 2
 
 
 @pytest.mark.parametrize("mask", ["%m", "%e"], ids=["dense", "of heads, broadcast"])
