@@ -14,7 +14,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilefuse.ir.affine import Affine, linearise, row_major_strides
+from tilefuse.ir.affine import Affine, axis, linearise, row_major_strides
 from tilefuse.ir.graph import Graph, Node, library_call_key
 from tilefuse.ir.layouts import IMAGE_RANKS, Layouts, channels_last_strides, has_channels_last, is_channels_last, strides_of
 from tilefuse.ir.library.side_by_side import KIND as SIDE_BY_SIDE
@@ -87,6 +87,8 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
             # torch copies a gradient whose layout differs from that of the call's own operands.
             last = any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in pulled[node.name])
             strides = channels_last_strides(node.type.shape) if last and has_channels_last(node.type.shape) else None
+        if strides is None and node.category == "gather" and device.kind == "cuda":
+            strides = _as_read(graph, node)
         if strides is None and node.name in images:
             strides = channels_last_strides(node.type.shape)
         if strides is None and node.name in free:
@@ -213,6 +215,30 @@ def _followed(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]], 
     votes = {last: sum(graph.type_of(v).num_bytes for v, is_last in lies.items() if is_last is last) for last in (True, False)}
     # A value without a layout of its own (a gradient spread over an image) is row-major: a tie goes to the layout that convolutions prefer.
     return channels_last_strides(node.type.shape) if votes[True] and votes[True] >= votes[False] else None
+
+
+def _as_read(graph: Graph, node: Node) -> tuple[int, ...] | None:
+    """Strides of a gathered value in the one order of axes in which all maps read it, each element several times; None for others. A bias
+    that is gathered as [rows, columns, heads] lies head by head.
+    """
+    orders: set[tuple[int, ...]] = set()
+    for name in graph.users_by_name[node.name]:
+        user = graph.node_by_name[name]
+        reads = [] if user.body is None or user.category != "map" else [e for e in walk(user.body) if isinstance(e, Read) and
+                                                                        e.value == node.name]
+        if not reads or user.type.num_elements <= node.type.num_elements:
+            return None
+        for e in reads:
+            places = [next((n for n, a in enumerate(user.axes) if i == axis(a)), None) for i in e.index]
+            if None in places or len(set(places)) != len(places):
+                return None
+            orders.add(tuple(sorted(range(len(places)), key=lambda d: places[d] or 0)))
+    if len(orders) != 1:
+        return None
+    strides, stride = [0] * len(node.type.shape), 1
+    for dimension in reversed(orders.pop()):
+        strides[dimension], stride = stride, stride * node.type.shape[dimension]
+    return tuple(strides)
 
 
 def _is_turned(offset: Affine, node: Node) -> bool:

@@ -54,6 +54,23 @@ def test_an_argument_that_is_channels_last_is_followed_without_constant_weights(
     assert plan_layouts(graph, given, {}, H200, "auto")["a"] == channels_last_strides((2, 4, 4, 8))
 
 
+def test_a_gathered_bias_lies_as_all_read_it() -> None:
+    """A table of one number a bucket and head, gathered as [rows, columns, heads], lies head by head for scores of all batches. It stays as
+    it is where one map reads it otherwise, or no element several times."""
+    def gathered(second: str, batch: int = 4) -> Graph:
+        return parse_graph(f"""graph @g(%t: f32[32, 8], %i: i64[64, 48], %s: f32[{batch}, 8, 64, 48])
+            -> (f32[{batch}, 8, 64, 48], f32[{batch}, 8, 64, 48]) {{
+          %b: f32[64, 48, 8] = gather [r, c, h] {{ lookup(%t, %i[r, c], index(h)) }}
+          %x: f32[{batch}, 8, 64, 48] = map [n, h, r, c] {{ add(%s[n, h, r, c], %b[r, c, h]) }}
+          %y: f32[{batch}, 8, 64, 48] = map [n, h, r, c] {{ mul(%s[n, h, r, c], {second}) }}
+          return %x, %y
+        }}""")
+
+    assert plan_layouts(gathered("%b[r, c, h]"), {}, {}, H200, "auto")["b"] == (48, 1, 64 * 48)
+    for graph in (gathered("%b[r, 0, h]"), gathered("%b[r, c, (h // 2)]"), gathered("%b[r, c, h]", batch=1)):
+        assert plan_layouts(graph, {}, {}, H200, "auto") == {}
+
+
 def test_the_host_and_the_option_leave_all_row_major() -> None:
     assert plan_layouts(chain(), {}, {}, host_device(), "auto") == {}
     assert plan_layouts(chain(), {}, {}, H200, "never") == {}
