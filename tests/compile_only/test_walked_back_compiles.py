@@ -16,6 +16,16 @@ from tilefuse.templates.staged.recomputed.record import WalkedBack
 from tilefuse.templates.staged.recomputed.template import schedule_back
 
 
+@pytest.mark.parametrize("scores", [(), ("causal",), ("hidden",)])
+@pytest.mark.parametrize(("of", "width"), [("keys", 64), ("keys", 128), ("queries", 64), ("queries", 128)])
+def test_random_numbers_spill_nothing(of: str, width: int, scores: tuple[str, ...]) -> None:
+    """Lanes draw a turn's numbers for each other beside its products, in the tiles that plans take."""
+    program = schedule_back(Gradient(of, scores, 64, 1024, 1024, width, BF16, drop=0.1).graph(), {}, H200)
+    assert isinstance(program, TileProgram), program
+    _, report = assembled(print_cuda(with_index_bits(compose_back(program, H200)), H200), "sm_90a")
+    assert without_spills(report) and "serialized" not in report, report
+
+
 @pytest.mark.parametrize(("of", "width", "scores", "choice"), [
     ("keys", 64, (), WalkedBack(64, 2, 2, 4, 1, 132)), ("keys", 64, ("causal",), WalkedBack(96, 2, 1, 3, 64, 132)),
     ("keys", 128, (), WalkedBack(48, 2, 1, 2, 1, 132)), ("keys", 128, ("causal",), WalkedBack(32, 2, 1, 3, 64, 132)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
         decompositions=decompositions_with_gradients(),
-        partition_fn=_partitioned,
+        partition_fn=partial(_partitioned, settings.options),
         keep_inference_input_mutations=True,
     )
     with whole_resamplings():
@@ -153,12 +154,13 @@ def _start_compilers(inputs: Sequence[Any], options: Options) -> None:
         start_compilers(present_device(on_gpu)[0], options)
 
 
-def _partitioned(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+def _partitioned(options: Options, joint: torch.fx.GraphModule, inputs: Any, **settings: Any
+                 ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
     """Forward and backward of a joint graph. Between them, values are saved that cost less to save than to recompute."""
     from functorch.compile import min_cut_rematerialization_partition
 
     device, _ = present_device(_device_of(joint))
-    prepare(joint, int(settings["num_fwd_outputs"]), settings.get("static_lifetime_input_indices") or (), device)
+    prepare(joint, int(settings["num_fwd_outputs"]), settings.get("static_lifetime_input_indices") or (), device, options)
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **settings)
     return forward, backward
 

@@ -19,11 +19,13 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from tilefuse.base.options import Options
+from tilefuse.driver.torch.attention_steps import recompute_attention
 from tilefuse.driver.torch.pool_places import keep_near_places
 from tilefuse.driver.torch.redrawn import draw_by_seed
 from tilefuse.frontends.torch import ops_library, ops_loss, ops_norm, ops_pool, ops_random, ops_reduce, ops_search
 from tilefuse.frontends.torch.ops import TORCH_OPS
-from tilefuse.frontends.torch.own.random_numbers import RANDOM_NORMAL, RANDOM_UNIFORM
+from tilefuse.frontends.torch.own.random_numbers import RANDOM_BELOW, RANDOM_NORMAL, RANDOM_UNIFORM
 from tilefuse.ir.ops import RANDOM_NUMBERS_A_CALL, SCALAR_OPS
 from tilefuse.target.device import DeviceSpec
 
@@ -36,7 +38,7 @@ SLOW = frozenset({"exp", "expm1", "log", "log1p", "log2", "log10", "tanh", "sigm
                   "silu", "softplus", "mish", "elu", "native_layer_norm", "native_group_norm", "_softmax", "_log_softmax"})
 SLOW_FLOPS, FLOPS = 12, 2
 # Operators whose result is a function of a seed and of each element's place, by the scalar functions that they apply.
-DRAWS = {RANDOM_UNIFORM: "random_uniform", RANDOM_NORMAL: "random_normal"}
+DRAWS = {RANDOM_UNIFORM: "random_uniform", RANDOM_BELOW: "random_bits", RANDOM_NORMAL: "random_normal"}
 # Operators with kernels of their own that add to memory; nothing is fused with them.
 SCATTERS = frozenset({"index_put", "scatter", "scatter_add", "scatter_reduce", "embedding_dense_backward"})
 # Modules whose lowerings no fused kernel computes, and modules whose lowerings reduce.
@@ -46,6 +48,7 @@ REDUCING_OPS = frozenset(m.__name__ for m in (ops_reduce, ops_norm, ops_loss, op
 TIE = 1024
 # Cost of recomputing from an argument that the forward overwrites: so high that the value is always saved.
 NEVER = 1 << 60
+DEFAULTS = Options()
 
 
 def without_detached(graph: torch.fx.Graph) -> None:
@@ -60,7 +63,8 @@ def without_detached(graph: torch.fx.Graph) -> None:
                 graph.erase_node(node)
 
 
-def prepare(joint: GraphModule, num_results: int, static: Iterable[int], device: DeviceSpec) -> bool:
+def prepare(joint: GraphModule, num_results: int, static: Iterable[int], device: DeviceSpec, options: Options = DEFAULTS
+            ) -> bool:
     """Marks every value of the forward as saved or recomputed, for torch's partitioner; False where the choice is left to torch.
 
     num_results: number of the joint graph's outputs that are the forward's. static: numbers of arguments that stay in memory anyway.
@@ -74,6 +78,8 @@ def prepare(joint: GraphModule, num_results: int, static: Iterable[int], device:
     keep_near_places(joint.graph)
     joint.graph = fx_graph_cse(joint.graph)
     draw_by_seed(joint.graph, Step(joint.graph, num_results, frozenset(static), device).backward)
+    if not any("recompute" in n.meta for n in joint.graph.nodes):
+        recompute_attention(joint.graph, Step(joint.graph, num_results, frozenset(static), device).backward, device, options)
     if any("recompute" in n.meta for n in joint.graph.nodes):
         return False
     step = Step(joint.graph, num_results, frozenset(static), device)

@@ -1,7 +1,7 @@
 """Random numbers that the backward part of a step needs, as functions of a seed: the part draws them again instead of reading them.
 
     y, m = native_dropout(x, p)       seed = random_seed()              one a device, saved: 8 bytes
-                                ->    m = random_uniform(seed, n, shape) < 1 - p
+                                ->    m = random_below(seed, n, shape, 1 - p)
                                       y = where(m, x / (1 - p), 0)
 
 `driver/torch/partition.py` then decides like for any other value whether the mask is saved or drawn again. Operator n of the graph has the
@@ -10,7 +10,7 @@ key seed + n, so both draws are equal bit by bit, whichever call of the backward
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,8 @@ from torch.fx import Graph, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
 from tilefuse.base.errors import InternalError
-from tilefuse.frontends.torch.own.random_numbers import RANDOM_NORMAL, RANDOM_SEED, RANDOM_UNIFORM
+from tilefuse.driver.torch.joint_code import JointCode, readers
+from tilefuse.frontends.torch.own.random_numbers import RANDOM_BELOW, RANDOM_NORMAL, RANDOM_SEED, RANDOM_UNIFORM
 
 _ATEN = torch.ops.aten
 _DROPOUT = _ATEN.native_dropout.default
@@ -33,7 +34,7 @@ def draw_by_seed(graph: Graph, backward: set[Node]) -> None:
     for node in list(graph.nodes):
         if node.op != "call_function" or node in backward or not _is_drawn_here(node):
             continue
-        if any(reader in backward for reader in _readers(node)):
+        if any(reader in backward for reader in readers(node)):
             code.replace(node)
 
 
@@ -43,26 +44,12 @@ def _is_drawn_here(node: Node) -> bool:
     return node.target in _DRAWS and node.kwargs.get("generator") is None and node.meta["val"].is_floating_point()
 
 
-def _readers(node: Node) -> Iterator[Node]:
-    """Everything that depends on a node's results."""
-    stack, seen = [node], {node}
-    while stack:
-        for user in stack.pop().users:
-            if user not in seen:
-                seen.add(user)
-                stack.append(user)
-                yield user
-
-
 @dataclass
-class _Code:
+class _Code(JointCode):
     """Statements put before the operator that they replace. seeds: by device; number: of operators replaced so far."""
 
-    graph: Graph
     seeds: dict[torch.device, Node] = field(default_factory=dict)
     number: int = 0
-    inherited: dict[str, Any] = field(default_factory=dict)
-    mode: Any = None
 
     def replace(self, node: Node) -> None:
         """The operator as statements, in its place."""
@@ -72,7 +59,7 @@ class _Code:
         with self.graph.inserting_before(node):
             if value.device not in self.seeds:
                 self._draw_seed(node, value.device)
-            self.inherited = {k: node.meta[k] for k in _INHERITED if k in node.meta}
+            self.notes = {k: node.meta[k] for k in _INHERITED if k in node.meta}
             if node.target is _DROPOUT:
                 results = self._dropout(node, value)
             else:
@@ -88,25 +75,25 @@ class _Code:
 
     def _draw_seed(self, node: Node, device: torch.device) -> None:
         """The seed of a device: saved, also where a checkpoint asks to compute its part again."""
-        self.inherited = {k: node.meta[k] for k in ("partitioner_tag", "ac_graph_id") if k in node.meta}
+        self.notes = {k: node.meta[k] for k in ("partitioner_tag", "ac_graph_id") if k in node.meta}
         if "recompute" in node.meta:
-            self.inherited["recompute"] = CheckpointPolicy.MUST_SAVE
+            self.notes["recompute"] = CheckpointPolicy.MUST_SAVE
         self.seeds[device] = self.call(RANDOM_SEED, device)
 
     def _dropout(self, node: Node, value: torch.Tensor) -> list[Node]:
         """Results of a dropout: the scaled elements, and which of them are kept."""
         x, p = node.args[:2]
         assert isinstance(p, float | int)
-        mask = self.call(_ATEN.lt.Scalar, self.drawn(RANDOM_UNIFORM, value), 1.0 - p)
+        mask = self.drawn(RANDOM_BELOW, value, 1.0 - p)
         scaled = self.call(_ATEN.mul.Tensor, x, 1.0 / (1.0 - p) if p < 1.0 else 0.0)
         return [self.call(_ATEN.where.self, mask, scaled, self._zero(value)), mask]
 
     def _zero(self, value: torch.Tensor) -> Node:
         return self.call(_ATEN.full.default, [], 0.0, dtype=value.dtype, device=value.device)
 
-    def drawn(self, target: Any, value: torch.Tensor) -> Node:
-        """Random numbers of the shape of a value, f32."""
-        return self.call(target, self.seeds[value.device], self.number, [self._extent(e) for e in value.shape])
+    def drawn(self, target: Any, value: torch.Tensor, *further: float) -> Node:
+        """Random numbers of the shape of a value."""
+        return self.call(target, self.seeds[value.device], self.number, [self._extent(e) for e in value.shape], *further)
 
     def _extent(self, extent: int | torch.SymInt) -> int | Node:
         """An extent as an argument: of a symbol, the first value that is the symbol or has a dimension of it."""
@@ -126,15 +113,6 @@ class _Code:
         x = x if factor == 1.0 else self.call(_ATEN.mul.Tensor, x, factor)
         return x if offset == 0.0 else self.call(_ATEN.add.Tensor, x, offset)
 
-    def call(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> Node:
-        """A node with its value, at the graph's insertion point."""
-        node = self.graph.call_function(target, args, kwargs)
-        node.meta |= self.inherited
-        values = torch.fx.node.map_arg(args, lambda n: n.meta["val"])
-        with self.mode:
-            node.meta["val"] = target(*values, **kwargs)
-        return node
-
 
 def _first(node: Node) -> torch.Tensor:
     value = node.meta["val"]
@@ -149,8 +127,9 @@ def _argument(node: Node, n: int, default: float) -> float:
 
 
 def _bernoulli(code: _Code, node: Node, value: torch.Tensor) -> Node:
-    limit = node.args[0] if node.target is _ATEN.bernoulli.default else _argument(node, 1, 0.5)
-    return code.call(_ATEN.lt.Tensor if isinstance(limit, Node) else _ATEN.lt.Scalar, code.drawn(RANDOM_UNIFORM, value), limit)
+    if node.target is _ATEN.bernoulli.p:
+        return code.drawn(RANDOM_BELOW, value, _argument(node, 1, 0.5))
+    return code.call(_ATEN.lt.Tensor, code.drawn(RANDOM_UNIFORM, value), node.args[0])
 
 
 def _uniform(code: _Code, node: Node, value: torch.Tensor) -> Node:

@@ -105,6 +105,12 @@ def random_uniform(b: TorchBuilder, seed: Value, number: int, shape: Sequence[in
     return b.random_uniform(b.result_shape, _key(b, seed, number))
 
 
+@lowers("tilefuse.random_below.default")
+def random_below(b: TorchBuilder, seed: Value, number: int, shape: Sequence[int], limit: float) -> str:
+    """Where `random_uniform` is below a limit: one expression, of which kernels compare bits."""
+    return b.bernoulli(b.result_shape, float(limit), _key(b, seed, number))
+
+
 @lowers("tilefuse.random_normal.default")
 def random_normal(b: TorchBuilder, seed: Value, number: int, shape: Sequence[int]) -> str:
     """As `random_uniform`, normally distributed."""

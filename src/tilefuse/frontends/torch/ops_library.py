@@ -40,7 +40,7 @@ BY_DESIGN = frozenset(
         "sort.stable",
         "topk.default",
     )
-)
+) | {"tilefuse.attention_backward.default"}
 
 
 @lowers("aten.mm.default", "aten.bmm.default")

@@ -1,4 +1,5 @@
-"""Calls of torch that compute the gradients of attention from its result and the logarithms of its sums, as one record.
+"""Calls that compute the gradients of attention from its result and the logarithms of its sums, as one record: torch's, and an operator of
+tilefuse that takes the seed of a dropout as well (`frontends/torch/own/attention.py`).
 
     library.aten._scaled_dot_product_flash_attention_backward.default (%g, %q, %k, %v, %y, %l, ...) {args = ..., result = 0}
 """
@@ -22,18 +23,23 @@ TORCH_ARGUMENTS = {
                    "grad_input_mask", "is_causal")),
     "any": ("aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
             ("grad", "query", "key", "value", "out", "logsumexp", "dropout_p", "is_causal")),
+    "own": ("tilefuse.attention_backward.default",
+            ("grad", "query", "key", "value", "out", "logsumexp", "attn_mask", "row_factors", "seed", "number", "dropout_p", "is_causal",
+             "scale")),
 }
 NUM_GRADIENTS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionGradientCall:
-    """Gradients of `AttentionCall` without dropout: of queries, keys, values, and of a bias with an element for each score.
+    """Gradients of `AttentionCall`, also with dropout by a known seed: of queries, keys, values, and of a bias with an element a score.
 
     gradient   of the result; output: the result; logarithms: of each row's sum of powers, the rows perhaps padded
     gradients  names of the nodes with the four gradients; "" for one that nothing reads
     group      heads of queries in a row that share a head of keys and values
     library    the kernels that compute it
+    dropout    probability by which powers are dropped: by random numbers of the key `seed` + `number`, of places in [lead, rows, columns]
+    factors    of each row's powers, where logarithms are too large to be exact; "" for none
     """
 
     gradient: str
@@ -48,16 +54,21 @@ class AttentionGradientCall:
     library: str
     gradients: tuple[str, str, str, str]
     group: int = 1
+    dropout: float = 0.0
+    seed: str = ""
+    number: int = 0
+    factors: str = ""
 
     @property
     def operands(self) -> Mapping[str, str]:
         """Operands by the definition's names of them."""
         named = {"q": self.query, "k": self.key, "v": self.value, "y": self.output, "g": self.gradient, "l": self.logarithms}
-        return named | ({"mask": self.mask} if self.mask else {})
+        others = {"mask": self.mask, "seed": self.seed, "factors": self.factors}
+        return named | {name: value for name, value in others.items() if value}
 
 
 def attention_gradient_calls(graph: Graph) -> tuple[AttentionGradientCall, ...]:
-    """The calls of a graph, in order; calls with dropout and of several types are left out."""
+    """The calls of a graph, in order; calls with dropout by torch's own numbers and of several types are left out."""
     of_call: dict[object, list[Node]] = {}
     for node in graph.nodes:
         if any(node.detail == op for op, _ in TORCH_ARGUMENTS.values()):
@@ -86,7 +97,10 @@ def _call(nodes: list[Node], graph: Graph) -> AttentionGradientCall | None:
             argument_by_name[str(pair[0])] = pair[1]
     gradient, q, k, v, y, logarithms = (operand_of_argument(node, argument_by_name.get(n))
                                         for n in ("grad", "query", "key", "value", "out", "logsumexp"))
-    if not (gradient and q and k and v and y and logarithms) or argument_by_name.get("dropout_p", 0.0):
+    dropout, number_ = argument_by_name.get("dropout_p", 0.0), argument_by_name.get("number", 0)
+    seed, factors = (operand_of_argument(node, argument_by_name.get(n)) if library == "own" else "" for n in ("seed", "row_factors"))
+    assert isinstance(dropout, float | int) and isinstance(number_, int)
+    if not (gradient and q and k and v and y and logarithms) or dropout and not seed:
         return None
     mask = operand_of_argument(node, argument_by_name.get("attn_bias", argument_by_name.get("attn_mask")))
     name_by_number = {_number(n): n.name for n in nodes if graph.users_by_name[n.name] or n.name in graph.escaping}
@@ -105,7 +119,8 @@ def _call(nodes: list[Node], graph: Graph) -> AttentionGradientCall | None:
     if gradients[3] and (not mask or graph.type_of(gradients[3]) != replace(types[0], shape=(*types[0].shape[:-1], types[1].shape[-2]))):
         return None
     causal = bool(argument_by_name.get("is_causal"))
-    return AttentionGradientCall(gradient, q, k, v, y, logarithms, mask, factor, causal, library, gradients, group)
+    return AttentionGradientCall(gradient, q, k, v, y, logarithms, mask, factor, causal, library, gradients, group,
+                                 float(dropout), seed if dropout else "", number_, factors)
 
 
 def _number(node: Node) -> int:

@@ -6,6 +6,8 @@
     p[r, c]  = 2 ** (log2(e) s(q k')[r, c] - l'[r])                               queries' kernel: owns rows, walks the columns
     dq       = scale * (p * (g v' - d)) k          db = p * (g v' - d), the gradient of a bias, as it is multiplied
 
+    dropout: p becomes p * m in dv, and g v' becomes g v' * m elsewhere; m is 1 / (1 - probability) or 0, drawn again from the seed
+
 No sum is added up by several blocks, so that results are the same in every run. Powers are computed twice: seven products instead of five.
 Sources: Rabe and Staats 2021, arXiv:2112.05682 (recomputation); Dao 2023, arXiv:2307.08691, section 3.1.2 (row sums, logarithms).
 """
@@ -17,10 +19,10 @@ from dataclasses import dataclass, replace
 
 from tilefuse.base.options import Options
 from tilefuse.domain.parts import structure_of
-from tilefuse.ir.affine import axis
+from tilefuse.ir.affine import axis, linearise, number, row_major_strides
 from tilefuse.ir.building.build import axis_names
 from tilefuse.ir.building.tensor import TensorBuilder
-from tilefuse.ir.dtype import BOOL, F32
+from tilefuse.ir.dtype import BOOL, F32, I64
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.library.attention_gradient_call import AttentionGradientCall, attention_gradient_calls
@@ -83,8 +85,10 @@ def gradient_choices(graph: Graph, device: DeviceSpec, prices: Prices, options: 
     choices: list[GradientChoice] = []
     known: dict[Hashable, tuple[float, ...]] = {}
     for of in attention_gradient_calls(graph):
-        choice = _choice(of, graph, device, prices, options.eager_rounding)
-        if taken == "auto" and choice.definition is not None and choice.call_us is not None:
+        choice = gradient_choice(of, graph, device, prices, options.eager_rounding)
+        if of.library == "own":
+            choice = replace(choice, is_taken=choice.definition is not None)
+        elif taken == "auto" and choice.definition is not None and choice.call_us is not None:
             part = surroundings(graph, of)
             strides = {i.name: tuple(layouts[i.name]) for i in part.inputs if i.name in layouts}
             key = structure_of(part, strides)
@@ -96,7 +100,8 @@ def gradient_choices(graph: Graph, device: DeviceSpec, prices: Prices, options: 
     return choices
 
 
-def _choice(of: AttentionGradientCall, graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool) -> GradientChoice:
+def gradient_choice(of: AttentionGradientCall, graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool = False
+                    ) -> GradientChoice:
     """Predictions for a call and for its definition; none is taken."""
     results = tuple(r for r, name in zip(RESULTS, of.gradients, strict=True) if name)
     if eager_rounding:
@@ -211,6 +216,12 @@ class _Writer:
             logarithms = b.where(hidden, self._number(0.0, one), logarithms)
         # Powers are those of two.
         self.logarithms = b.elementwise("mul", logarithms, self._number(LOG2_E, one))
+        self.factors = b.reshape(values["factors"], (*self.lead, self.rows)) if of.factors else ""
+        # Of elements that are not dropped; gradients have the factor at their end.
+        self.factor = 1.0 / (1.0 - of.dropout) if of.dropout else 1.0
+        if of.dropout:
+            self.row_sums = b.elementwise("mul", self.row_sums, self._number(1.0 - of.dropout, one))
+            self.key = b.elementwise("add", values["seed"], b.full((1,), of.number, I64))
 
     def of_queries(self) -> tuple[str, str]:
         """Gradients of the queries and of the scores; keys and values of a group of heads are read by each of them."""
@@ -227,7 +238,7 @@ class _Writer:
         lead = b.shape_of(v["k"])[:-2]
         p, ds = self._elements(v["k"], q, v["v"], g, (*lead, 1, self.rows * self.of.group), turned=True)
         gradients = {"dk": self._scaled(b.matmul(ds, q))} if "dk" in results else {}
-        return gradients | ({"dv": b.matmul(p, g)} if "dv" in results else {})
+        return gradients | ({"dv": self._times(b.matmul(p, g), self.factor)} if "dv" in results else {})
 
     def _joined(self, value: str) -> str:
         """A value of the queries' heads with the rows of a group one after another."""
@@ -238,7 +249,8 @@ class _Writer:
 
     def _elements(self, left: str, right: str, left_gradient: str, right_gradient: str, shape: tuple[int, ...],
                   turned: bool) -> tuple[str, str]:
-        """Powers, and gradients of the scores, both rounded to operands. shape: of a value of the rows, beside the scores."""
+        """Powers that are not dropped, and gradients of the scores, both rounded to operands. shape: of a value of the rows, beside the
+        scores."""
         b = self.b
         s = b.cast(b.matmul(left, right, transpose_b=True), F32)
         of_scores = b.cast(b.matmul(left_gradient, right_gradient, transpose_b=True), F32)
@@ -246,8 +258,24 @@ class _Writer:
         logarithms, row_sums = (b.reshape(x, shape) for x in (self.logarithms, self.row_sums))
         s = b.elementwise("mul", s, self._number(LOG2_E, (1,) * len(shape)))
         p = b.elementwise("exp2", b.elementwise("sub", s, logarithms))
+        if self.factors:
+            p = b.elementwise("mul", p, b.reshape(self.factors, shape))
+        weights = p
+        if self.of.dropout:
+            is_left, zero = self._is_left(b.shape_of(p), turned), self._number(0.0, (1,) * len(shape))
+            weights, of_scores = (b.where(is_left, x, zero) for x in (p, of_scores))
         ds = b.elementwise("mul", p, b.elementwise("sub", of_scores, row_sums))
-        return b.cast(p, self.dtype), b.cast(ds, self.dtype)
+        return b.cast(weights, self.dtype), b.cast(ds, self.dtype)
+
+    def _is_left(self, shape: tuple[int, ...], turned: bool) -> str:
+        """Elements that are not dropped, by the random numbers that the forward pass drew: those of [lead, rows, columns] of the queries'
+        heads, whose rows follow each other in the heads of a group."""
+        axes = axis_names(len(shape))
+        lead = linearise(tuple(axis(a) for a in axes[:-2]), row_major_strides(shape[:-2]))
+        (row, rows), column = ((axes[-1], shape[-1]), axes[-2]) if turned else ((axes[-2], shape[-2]), axes[-1])
+        place = (lead * rows + axis(row)) * self.columns + axis(column)
+        drawn = call("random_uniform", Read(self.key, (number(0),)), Index(place))
+        return self.b.make_map("is_left", BOOL, shape, axes, call("lt", drawn, const(1.0 - self.of.dropout, F32)))
 
     def _masked(self, s: str, turned: bool) -> str:
         """Scores with the mask and the bias of the call."""
@@ -275,7 +303,14 @@ class _Writer:
         return b.permute(mask, (*range(rank - 2), rank - 1, rank - 2))
 
     def _scaled(self, y: str) -> str:
-        return self.b.elementwise("mul", y, self.b.full((1,) * len(self.b.shape_of(y)), self.of.scale, self.b.dtype_of(y)))
+        return self._times(y, self.of.scale * self.factor)
+
+    def _times(self, y: str, factor: float) -> str:
+        """A product with a factor that is not rounded to 16 bits."""
+        b = self.b
+        if factor == 1.0:
+            return y
+        return b.cast(b.elementwise("mul", b.cast(y, F32), self._number(factor, (1,) * len(b.shape_of(y)))), self.dtype)
 
     def _number(self, x: float, shape: tuple[int, ...]) -> str:
         return self.b.full(shape, x, F32)

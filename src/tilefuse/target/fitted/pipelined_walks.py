@@ -38,6 +38,14 @@ class WalkFigures:
         16.3, "cycles a score", "Random number of a power that lanes draw for each other, beside its comparison and its choice.",
         "assembler, sm_90a, f16 4 x 16 x 1024 x 64, 128 columns: 1350 instructions with dropout, 289 of them wide products of two cycles "
         "each, and 468 without: 18.3 a score, 2 of them operations")
+    turned_draw_instructions: float = measured(
+        19.4, "cycles a score", "The same of turned scores, where numbers that follow each other are those of four rows.",
+        "assembler, sm_90a, keys' gradients of bf16 64 x 4096 x 64, 96 columns: 1320 instructions with dropout, 216 of them wide products, "
+        "and 430 without: 23.0 a score, 4 of them operations")
+    draw_registers: int = measured(
+        12, "registers a thread", "Registers of a consumer between products while lanes draw numbers, beside the words of outcomes.",
+        "assembler, sm_90a, gradients of bf16 64 x 4096: with 8, products of 96 columns and width 128 behind a causal mask spill; products "
+        "wait for each other where the keys' kernel of width 64 has 96 columns, and not with 80")
     bias_loads: int = measured(
         28, "loads a thread", "Loads of a bias that producing threads have in flight.", "assumption: as many registers, of those below")
     pages_ahead: int = measured(

@@ -13,7 +13,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
-from tilefuse.driver.torch.partition import prepare
+from tilefuse.base.options import Options
+from tilefuse.driver.torch.partition import DEFAULTS, prepare
 from tilefuse.frontends.torch.decompositions import decompositions_with_gradients
 from tilefuse.frontends.torch.own.near_places import NEAR_BACKWARD, Windows, places_in_image
 from tilefuse.frontends.torch.own.random_numbers import RANDOM_SEED
@@ -77,13 +78,15 @@ def pooled() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 Step = Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]
 
 
-def kept_by(step: Step, how: str, wrap: Callable[[nn.Module], Any] = lambda m: m, dynamic: bool = False) -> list[torch.fx.Node]:
-    """Values that the forward part of a step gives the backward, besides arguments. how: "ours", or "torch's" with Inductor's pieces."""
+def kept_by(step: Step, how: str, wrap: Callable[[nn.Module], Any] = lambda m: m, dynamic: bool = False,
+            options: Options = DEFAULTS, narrow: bool = True) -> list[torch.fx.Node]:
+    """Values that the forward part of a step gives the backward, besides arguments. how: "ours", or "torch's" with Inductor's pieces;
+    narrow: products in bf16."""
     found: list[torch.fx.Node] = []
 
     def divide(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> Any:
         if how == "ours":
-            prepare(joint, settings["num_fwd_outputs"], settings.get("static_lifetime_input_indices") or (), H200)
+            prepare(joint, settings["num_fwd_outputs"], settings.get("static_lifetime_input_indices") or (), H200, options)
         parts = min_cut_rematerialization_partition(joint, inputs, **settings)
         outputs = parts[0].graph.output_node().args[0]
         assert isinstance(outputs, list | tuple)
@@ -106,7 +109,7 @@ def kept_by(step: Step, how: str, wrap: Callable[[nn.Module], Any] = lambda m: m
         model, inputs = step()
         compiled = torch.compile(wrap(model), dynamic=dynamic, backend=aot_autograd(
             fw_compiler=run, bw_compiler=run, decompositions=table, partition_fn=divide))
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, narrow):
             compiled(*inputs)
     return found
 

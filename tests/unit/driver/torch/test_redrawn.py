@@ -23,7 +23,7 @@ Function = Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
 @pytest.fixture(autouse=True)
 def divided_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Steps are divided as for a device where drawing costs less than memory; kernels run here."""
-    monkeypatch.setattr(backend, "prepare", lambda joint, results, static, device: prepare(joint, results, static, H200))
+    monkeypatch.setattr(backend, "prepare", lambda joint, results, static, device, options: prepare(joint, results, static, H200, options))
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

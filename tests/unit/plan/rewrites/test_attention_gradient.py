@@ -18,6 +18,7 @@ from tilefuse.driver.compile import generate
 from tilefuse.ir.graph import Graph, Input
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.library.attention_gradient_call import attention_gradient_calls
+from tilefuse.ir.meaning import random_uniform
 from tilefuse.ir.scalar import Call, Read, walk
 from tilefuse.ir.text import parse_graph
 from tilefuse.passes.facts import CHOICES
@@ -68,8 +69,11 @@ def expanded(graph: Graph, gradients: str = "kernels", eager_rounding: bool = Fa
     return ExpandAttention(gradients).run(graph, ctx), ctx.attributes[CHOICES]
 
 
-def values_and_gradients(graph: Graph, causal: bool, scale: float) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-    """Inputs of a call, and the gradients by the derivative of the softmax, of heads that are repeated."""
+def values_and_gradients(graph: Graph, causal: bool, scale: float, drop: float = 0.0) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    """Inputs of a call, and the gradients by the derivative of the softmax, of heads that are repeated.
+
+    drop: probability of dropped powers, by the key seed + 3. Where rows have factors, logarithms are too small by 2.
+    """
     random = np.random.default_rng(5)
     values = {v.name: random.standard_normal(v.type.shape) * 0.7 for v in graph.inputs}
     q, g = values["q"], values["g"]
@@ -88,17 +92,25 @@ def values_and_gradients(graph: Graph, causal: bool, scale: float) -> tuple[dict
     with np.errstate(divide="ignore"):
         logarithms = np.log(np.exp(s).sum(3))
     p = np.exp(s - np.where(np.isinf(logarithms), 0.0, logarithms)[..., None])
-    values["y"] = p @ v
+    factors = np.ones(())
+    if drop:
+        values["seed"] = np.array([2**60 + 1], np.int64)
+        drawn = random_uniform(values["seed"] + 3, np.arange(p.size).reshape(p.shape))
+        factors = (drawn < np.float32(1 - drop)) / (1 - drop)
+    if "factors" in values:
+        logarithms = logarithms - 2.0
+        values["factors"] = np.full(values["factors"].shape, np.exp(-2.0))
+    values["y"] = (p * factors) @ v
     shape = values["l"].shape
     values["l"] = logarithms[..., None] if len(shape) == 4 else np.pad(logarithms, ((0, 0), (0, 0), (0, shape[2] - s.shape[2])))
-    of_p = np.einsum("bhrk,bhck->bhrc", g, v)
+    of_p = np.einsum("bhrk,bhck->bhrc", g, v) * factors
     ds = p * (of_p - (p * of_p).sum(3, keepdims=True)) * scale
 
     def of_heads(x: np.ndarray) -> np.ndarray:
         return x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2)
 
     turned = (0, 1, 3, 2)
-    return values, [ds @ k, of_heads(ds.transpose(turned) @ q), of_heads(p.transpose(turned) @ g), ds / scale]
+    return values, [ds @ k, of_heads(ds.transpose(turned) @ q), of_heads((p * factors).transpose(turned) @ g), ds / scale]
 
 
 @pytest.mark.parametrize(("library", "causal", "group", "bias"), [
@@ -131,6 +143,43 @@ def test_values_of_another_width(dtype: str, width: int, of_values: int, templat
     wide, _ = expanded(called("cudnn", True, dtype=dtype, width=width, of_values=of_values, rows=2048, columns=2048))
     programs = [schedule_pattern(wide, walk, {}, H200) for walk in find_walks(wide, H200)]
     assert [p.template for p in programs if isinstance(p, TileProgram)] == templates
+
+
+def dropped(causal: bool = False, group: int = 1, bias: str = "", factors: bool = False, drop: float = 0.25, rows: int = ROWS,
+            columns: int = COLUMNS, width: int = WIDTH) -> Graph:
+    """A call of tilefuse's own operator, with the seed of a dropout."""
+    q, k, sums = f"f16[2, 4, {rows}, {width}]", f"f16[2, {4 // group}, {columns}, {width}]", f"f32[2, 4, {rows}, 1]"
+    kinds = {"g": q, "q": q, "k": k, "v": k, "y": q, "l": sums, "seed": "i64[1]"} | ({"b": bias} if bias else {})
+    kinds |= {"factors": sums} if factors else {}
+    at = {name: f'("%", {n})' for n, name in enumerate(kinds)}
+    arguments = ", ".join(at.get(n, "none") for n in ("g", "q", "k", "v", "y", "l", "b", "factors", "seed"))
+    call = (f"library.tilefuse.attention_backward.default ({', '.join(f'%{n}' for n in kinds)}) {{args = ({arguments}, 3, {drop}, "
+            f"{'true' if causal else 'false'}, 0.25), kwargs = (), result = ")
+    nodes = "\n".join(f"  %d{n}: {kind} = {call}{n}}}" for n, kind in enumerate((q, k, k)))
+    inputs = ", ".join(f"%{n}: {t}" for n, t in kinds.items())
+    return parse_graph(f"graph @g({inputs}) -> ({q}, {k}, {k}) {{\n{nodes}\n  return %d0, %d1, %d2\n}}")
+
+
+@pytest.mark.parametrize(("causal", "group", "bias", "factors"), [
+    (False, 1, "", False), (True, 1, "", False), (True, 2, "", False), (False, 4, "f16[1, 1, 40, 56]", False),
+    (False, 1, "bool[2, 1, 40, 56]", True)])
+def test_dropout_is_drawn_again_from_its_seed(causal: bool, group: int, bias: str, factors: bool) -> None:
+    """Equal to the derivative in f64 with the mask that the seed gives, whatever the option says: no library has such a call."""
+    graph = dropped(causal, group, bias, factors)
+    written_out, texts = expanded(graph, gradients="auto")
+    assert not any(n.kind.startswith("library.tilefuse") for n in written_out.nodes)
+    assert "planned by their definition" in texts[0] and texts[0].endswith("nothing predicts the call")
+    values, gradients = values_and_gradients(graph, causal, 0.25, drop=0.25)
+    for one, two in zip(interpret(in_double(written_out), values), gradients, strict=False):
+        np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-7)
+
+
+def test_a_dropout_leaves_two_walks_beside_the_row_sums() -> None:
+    """Kernels of warpgroups hold both walks: neither powers nor masks are in memory."""
+    graph = dropped(True, drop=0.1, rows=1024, columns=1024, width=64)
+    plan = generate(graph, constants={}, input_layouts={}, device=H200, options=Options()).plan
+    assert [k.program.template for k in plan.kernels].count("walked_back") == 2 and len(plan.kernels) == 3 and not plan.library_calls
+    assert max(plan.graph.type_of(v).num_elements for k in plan.kernels for v in k.pattern.written) == 2 * 4 * 1024 * 64
 
 
 @pytest.mark.parametrize("graph", [called("flash", dropout=0.5), called("efficient", bias="f16[1, 4, 40, 56]", results=4)],

@@ -2,6 +2,7 @@
 
     seed = random_seed(device)               one draw of torch's generator, i64[1]
     u = random_uniform(seed, 3, shape)       number 3 of the operators that share the seed: equal wherever it is computed
+    m = random_below(seed, 3, shape, 0.9)    u < 0.9: the mask of a dropout
 
 `driver/torch/redrawn.py` puts them into joint graphs; `ops_random.py` and `ops_creation.py` lower them. Torch runs the functions here where
 a part is not compiled: the same bits, by integers of 64 bits.
@@ -49,6 +50,11 @@ def drawn_uniform(seed: torch.Tensor, number: int, shape: Sequence[int]) -> torc
     return ((word >> 8).float() * 2.0**-24).view(list(shape))
 
 
+def drawn_below(seed: torch.Tensor, number: int, shape: Sequence[int], limit: float) -> torch.Tensor:
+    """Where `drawn_uniform` is below a limit. Shapes: as there; bool"""
+    return drawn_uniform(seed, number, shape) < limit
+
+
 def drawn_normal(seed: torch.Tensor, number: int, shape: Sequence[int]) -> torch.Tensor:
     """`tilefuse.ir.meaning.random_normal` of the key `seed + number`, of row-major positions. Shapes: as `drawn_uniform`"""
     counter = torch.arange(math.prod(shape), device=seed.device)
@@ -73,6 +79,11 @@ for _name, _run in (("random_uniform", drawn_uniform), ("random_normal", drawn_n
     _LIBRARY.define(f"{_name}(Tensor seed, int number, SymInt[] shape) -> Tensor")
     _LIBRARY.impl(_name, _run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"tilefuse::{_name}", _empty, lib=_LIBRARY)
+_LIBRARY.define("random_below(Tensor seed, int number, SymInt[] shape, float limit) -> Tensor")
+_LIBRARY.impl("random_below", drawn_below, "CompositeExplicitAutograd")
+torch.library.register_fake("tilefuse::random_below", lambda seed, number, shape, limit: seed.new_empty(list(shape), dtype=torch.bool),
+                            lib=_LIBRARY)
 RANDOM_SEED: Any = torch.ops.tilefuse.random_seed.default
 RANDOM_UNIFORM: Any = torch.ops.tilefuse.random_uniform.default
+RANDOM_BELOW: Any = torch.ops.tilefuse.random_below.default
 RANDOM_NORMAL: Any = torch.ops.tilefuse.random_normal.default

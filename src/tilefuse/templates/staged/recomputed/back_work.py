@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
+from tilefuse.ir.ops import SCALAR_OPS
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_ROWS, SHARED_BYTES_PER_CYCLE, WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.target.warpgroup import NEIGHBOURS
-from tilefuse.templates.staged.online.products import OnlineForm
+from tilefuse.templates.staged.online.products import ROW, OnlineForm
 from tilefuse.templates.staged.pipeline_work import port_cycles, tensor_operations
 from tilefuse.templates.staged.recomputed.plan import BackPlan
 
@@ -55,7 +56,9 @@ def instructions(plan: BackPlan, device: DeviceSpec) -> float:
     of_turn = fitted.turn_instructions * WARPGROUP / (WARPGROUP_ROWS * plan.choice.columns)
     # Elements of turned tiles are read one by one, others with their neighbours.
     of_biases = fitted.bias_instructions * sum(NEIGHBOURS if b.is_turned else 1 for b in plan.biases)
-    return fitted.score_instructions * len(form.elements) + whole.flops + of_masks + of_turn + of_biases
+    of_draws = sum((fitted.turned_draw_instructions if draw.along == ROW else fitted.draw_instructions) - SCALAR_OPS["random_bits"].flops
+                   for draw in plan.draws)
+    return fitted.score_instructions * len(form.elements) + whole.flops + of_masks + of_turn + of_biases + of_draws
 
 
 def _turn(plan: BackPlan, device: DeviceSpec) -> StageWork:

@@ -104,6 +104,7 @@ def _limit(plan: BackPlan, device: DeviceSpec) -> Rejected | None:
         wrong = why_no_map_of(of.sizes, tile)
         if wrong:
             return Rejected(Reason.UNSUPPORTED_OP, f"no tensor copies bring %{of.operand.value}: {wrong}")
-    registers = plan.registers + plan.edge_registers + device.fitted.walks.registers
+    fitted = device.fitted.walks
+    registers = plan.registers + plan.edge_registers + fitted.registers + (fitted.draw_registers if plan.draws else 0)
     _, most = plan.choice.registers_of_roles(device.fitted.pipelined.copying_registers, device)
     return why_too_large(registers, most, f"{plan.choice.columns} columns", plan.shared_bytes, device)

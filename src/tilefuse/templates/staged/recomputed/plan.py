@@ -14,15 +14,17 @@ from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.target.tensor_map import BOX_ALIGNMENT_BYTES
+from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.chain.plan import ITEM_BYTES, slot_lines
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
-from tilefuse.templates.staged.online.products import LEAD, WALK
+from tilefuse.templates.staged.online.products import LEAD, ROW, WALK
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.online.turn_work import loads_of
 from tilefuse.templates.staged.pipelined.plan import OperandTile
 from tilefuse.templates.staged.recomputed.biases import BiasTile, placed_biases
 from tilefuse.templates.staged.recomputed.form import BackForm
 from tilefuse.templates.staged.recomputed.record import WalkedBack
+from tilefuse.templates.staged.walked.draws import DRAWN_TOGETHER, GROUPS_A_WORD, Draw, draws_of
 from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.plan import PANEL
 from tilefuse.templates.staged.walked.stage import StagedResult, staged_results
@@ -124,6 +126,11 @@ class BackPlan(TiledWalk):
         """Columns of a weighted product in whole instructions."""
         return padded(self.form.online.weighted[weighted].width, MMA_COLUMNS)
 
+    @cached_property
+    def draws(self) -> tuple[Draw, ...]:
+        """Comparisons of random numbers that lanes draw for each other."""
+        return draws_of(self.form.online, (WALK, ROW))
+
     @property
     def filling_bytes(self) -> int:
         """Bytes that a turn brings."""
@@ -136,13 +143,19 @@ class BackPlan(TiledWalk):
 
     @property
     def registers(self) -> int:
-        """Registers of a consumer thread for scores and for sums of the weighted products, and for the elements of one of these as a left
-        operand: the assembler puts those of the others where scores were."""
+        """Registers of a consumer thread for scores and for sums of the weighted products, for the elements of one of these as a left
+        operand (the assembler puts those of the others where scores were), and for random outcomes."""
         form, columns = self.form.online, self.choice.columns
         sums = sum(self.width(n) for n in range(len(form.weighted)))
         arrays = max(len(form.scores), len(self.form.elements))
-        of_rows = len(form.totals) * MMA_ROWS // (WARP // 4)
+        of_rows = len(form.totals) * MMA_ROWS // (WARP // 4) + self.draw_words
         return WARPGROUP_ROWS * (arrays * columns + sums) // WARPGROUP + WARPGROUP_ROWS // 2 * columns // WARPGROUP + of_rows
+
+    @property
+    def draw_words(self) -> int:
+        """Registers with outcomes of a turn's comparisons: for each row of a thread, and for both columns where scores are turned."""
+        words = -(-self.choice.columns // MMA_COLUMNS // GROUPS_A_WORD)
+        return sum(words * (DRAWN_TOGETHER if draw.along == ROW else NEIGHBOURS) for draw in self.draws)
 
     @property
     def walk(self) -> OnlinePlan:

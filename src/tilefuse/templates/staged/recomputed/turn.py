@@ -1,6 +1,6 @@
 """One turn of a walk between several products: scores arrive one after another, and products start as soon as elements are known.
 
-    start s, d | s arrives: powers | round them, start y0 | d arrives: the other elements | round them, start y1 | all products end
+    start s, d | draw | s arrives: powers | round them, start y0 | d arrives: the other elements | round them, start y1 | all products end
 
 Scores' registers hold the elements before these are rounded: each score is read before an element takes its place.
 """
@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator
 from tilefuse.emit.subscripts import kernel_dtype
 from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
-from tilefuse.ir.dtype import DType
+from tilefuse.ir.dtype import U32, DType
 from tilefuse.ir.scalar import Bound, Call, Expr, Guard, Lookup, Read, children, const, walk
 from tilefuse.kernel.ir import Assign, Comment, Declare, If, KExpr, Reg, VectorLoad, VectorStore
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS, WarpgroupProduct, WarpgroupWait
@@ -23,6 +23,8 @@ from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
 from tilefuse.templates.staged.recomputed.form import held_elements, multiplied_elements
 from tilefuse.templates.staged.recomputed.powers import bodies_of
 from tilefuse.templates.staged.recomputed.state import BackState
+from tilefuse.templates.staged.recomputed.turned_draws import TurnedBits
+from tilefuse.templates.staged.walked.draws import Draw, DrawnBits
 from tilefuse.templates.staged.walked.own_rows import Chunks, Known, parts_of_blocks, with_known
 from tilefuse.templates.staged.walked.turn_range import lesser
 
@@ -42,6 +44,7 @@ class BackTurn:
         self.scores, self.lefts, self.sums = scores, lefts, sums
         self.multiplied, self.elements = multiplied_elements(form), held_elements(form)
         self.early = early_part(form)
+        self.drawn = tuple(self._bits(draw) for draw in w.walk.draws)
         names, limit = frozenset(form.reads), w.walk.form.limit
         self.is_bounded = limit is not None and limit.is_of_blocks and bool(w.edges_in_memory)
         self.reads_rows = any(isinstance(e, Lookup) or e not in w.biases and e.value not in names and ROW in _axes(e)
@@ -53,18 +56,41 @@ class BackTurn:
         started = len(form.scores)
         for n in range(len(form.scores)):
             w.emit(self._score(n))
+        for bits in self.drawn:
+            bits.declare()
+            bits.draw(self.start)
+        early = self._early_elements()
         if self.early is not None:
             w.emit(WarpgroupWait(started - 1), Comment("elements of the first score, in its place"))
             self._each({self.early: self.scores[0]}, 1)
-            started += self._use(self.early, self.scores[0])
+            for e in early:
+                started += self._use(e, self.scores[0])
         w.emit(WarpgroupWait(started - len(form.scores)))
-        rest = tuple(e for e in self.elements if e != self.early)
+        rest = tuple(e for e in self.elements if e not in early)
         place_by_element = dict(zip(rest, self._places(len(rest)), strict=True))
         w.emit(Comment("elements of all scores"))
         self._each(place_by_element, len(form.scores))
         for e, place in place_by_element.items():
             self._use(e, place)
         w.emit(WarpgroupWait(0))
+
+    def _bits(self, draw: Draw) -> DrawnBits | TurnedBits:
+        """The words of one comparison."""
+        w, name = self.w, Reg(self.w.fresh("left_bits"), U32)
+        if draw.along == WALK:
+            return DrawnBits(w, self.here, {draw: name})
+        return TurnedBits(w, self.here, w.place_of_thread[1], draw, name)
+
+    def _early_elements(self) -> tuple[Expr, ...]:
+        """Elements that depend on scores by the early part alone: itself, and such as drop it, where lanes drew the numbers before. Others
+        come later, with the elements that the same numbers drop."""
+        if self.early is None:
+            return ()
+        names, early, w = frozenset(self.form.reads), self.early, self.w
+        drawn = {draw.condition.args[0] for draw in w.walk.draws}
+        return tuple(e for e in self.elements if e == early or e in self.multiplied
+                     and not any(x in w.biases or isinstance(x, Read) and x.value in names for x in _reads(e, (early,)))
+                     and all(x in drawn for x in walk(e) if isinstance(x, Call) and x.fn == "random_bits"))
 
     # -- elements ----------------------------------------------------------------------------------------------------------
 
@@ -103,7 +129,7 @@ class BackTurn:
             with w.loop("v", here.vector, unroll=w.unroll) as v, w.loop("i", here.rows, unroll=w.unroll) as i, self._at(i, g, v) as facts:
                 place = here.place(i, g, v)
                 with w.nested() as inner:
-                    self._known(i, v, place, pairs, num_scores)
+                    self._known(i, g, v, place, pairs, num_scores)
                     for read, pair in biases.items():
                         w.remember(read, Reg(pair.name, pair.dtype, i * here.vector + v))
                     values = [(Reg(r.name, r.dtype, place), w.register(_as(w.element(e), r.dtype), r.dtype, "element"))
@@ -135,9 +161,14 @@ class BackTurn:
         with w.at(**{ROW: row, WALK: place}):
             yield w.beyond(**({ROW: row, WALK: place} if self.reads_rows else {WALK: place}))
 
-    def _known(self, i: Affine, v: Affine, place: Affine, pairs: dict[Read, Reg], num_scores: int) -> None:
+    def _known(self, i: Affine, g: Affine, v: Affine, place: Affine, pairs: dict[Read, Reg], num_scores: int) -> None:
         """Makes the scores and other values known that elements are computed from."""
         w = self.w
+        for bits in self.drawn:
+            if isinstance(bits, TurnedBits):
+                bits.know(i, g, v)
+            else:
+                bits.know(i, g * self.here.vector + v)
         for n, (s, reg) in enumerate(zip(self.form.scores, self.scores, strict=True)):
             known = Reg(reg.name, reg.dtype, place)
             if n == 0 and num_scores > 1 and self.early is not None:
@@ -157,6 +188,20 @@ class BackTurn:
         at = w.simplified(axis(self.slot) * tile.elements + self.here.column(g, number(0)))
         w.emit(Declare(pair.name, pair.dtype, self.here.vector), VectorLoad(pair.name, number(0), buffer.name, at, self.here.vector))
         return pair
+
+    def _round_early(self, e: Expr, left: Reg) -> None:
+        """An element of the early part, which stays in its place, as a left operand: neighbours one after the other."""
+        w, here = self.w, self.here
+        with w.loop("g", here.groups, unroll=w.unroll) as g:
+            pairs = {read: self._pair(read, g) for read in w.vectors if read in walk(e)}
+            with w.loop("i", here.rows, unroll=w.unroll) as i, w.loop("v", here.vector, unroll=w.unroll) as v, self._at(i, g, v) as facts:
+                place = here.place(i, g, v)
+                target = Reg(left.name, left.dtype, place)
+                with w.nested() as inner:
+                    self._known(i, g, v, place, pairs, len(self.form.scores))
+                    w.emit(Assign(target, _as(w.element(e), left.dtype)))
+                zero = (Assign(target, const(0, left.dtype)),)
+                w.emit(*([If(facts, tuple(inner.statements), zero)] if facts else inner.statements))
 
     # -- products ----------------------------------------------------------------------------------------------------------
 
@@ -202,12 +247,15 @@ class BackTurn:
                             w.emit(VectorStore(w.buffers[name].name, at, out.name, number(first + start), part))
 
     def _multiply(self, e: Expr, source: Reg) -> int:
-        """Rounds an element to a left operand, and starts the products with it: their number."""
+        """Rounds an element to a left operand, and starts the products with it: their number. source: the element, or the early part."""
         w, plan, left = self.w, self.w.walk, self.lefts[self.multiplied.index(e)]
-        with w.loop("n", self.here.size // NEIGHBOURS, unroll=w.unroll) as n:
-            for v in range(NEIGHBOURS):
-                at = n * NEIGHBOURS + v
-                w.emit(Assign(Reg(left.name, left.dtype, at), Call(left.dtype.name, (Reg(source.name, source.dtype, at),))))
+        if source is self.scores[0] and e != self.early and e in self._early_elements():
+            self._round_early(e, left)
+        else:
+            with w.loop("n", self.here.size // NEIGHBOURS, unroll=w.unroll) as n:
+                for v in range(NEIGHBOURS):
+                    at = n * NEIGHBOURS + v
+                    w.emit(Assign(Reg(left.name, left.dtype, at), Call(left.dtype.name, (Reg(source.name, source.dtype, at),))))
         of = [number_ for number_, p in enumerate(self.form.weighted) if p.total.body == e]
         for number_ in of:
             right = plan.walked[plan.form.weights[number_]]
@@ -219,13 +267,17 @@ class BackTurn:
 
 
 def early_part(form: OnlineForm) -> Expr | None:
-    """The one expression by which all elements depend on the first score, where it depends on no other score; None for none or several."""
+    """The one expression by which all elements depend on the first score, where it depends on no other score; None for none or several.
+
+    Elements may choose between it and another value, as those that are dropped.
+    """
     first = form.reads[form.scores[0].value]
     others = frozenset(form.reads[s.value] for s in form.scores[1:])
     if not others:
         return None
-    parts = list(dict.fromkeys(p for w in form.weighted for p in _parts(w.total.body, first, others)))
-    return parts[0] if len(parts) == 1 and parts[0] != first else None
+    parts = list(dict.fromkeys(p for body in bodies_of(form) for p in _parts(body, first, others)))
+    shared = [p for p in parts if all(first not in _reads(other, (p,)) for other in parts)]
+    return shared[0] if shared and shared[0] != first else None
 
 
 def _parts(e: Expr, first: Read, others: frozenset[Read]) -> Iterator[Expr]:

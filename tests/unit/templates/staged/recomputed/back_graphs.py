@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tests.unit.templates.stitched_graphs import normal
-from tilefuse.ir.affine import axis
+from tilefuse.ir.affine import axis, number
 from tilefuse.ir.building.build import axis_names
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BOOL, F16, F32, I32, I64, DType
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.scalar import NUMPY_DTYPES, Index
+from tilefuse.ir.meaning import random_uniform
+from tilefuse.ir.scalar import NUMPY_DTYPES, Index, Read, call, const
 
 SCALE, CAP = 0.25, 2.0
 LOWEST = float("-inf")
@@ -27,6 +28,7 @@ class Gradient:
     width   of values and their gradients; 0: `inner`, that of queries and keys
     beside  further results: "elements" (gradients of the scores, in f32 where "wide" is among them), "sums" (along the walked axis, of
             these times the distance of row and column)
+    drop    probability by which powers are dropped, by random numbers of the places [heads, walked or rows, keys]
     scores  what f is made of, in order: "cap", "dense" (a bias that is read), "causal", "window", "prefix", "hidden" (a mask that is read),
             "documents" (columns of the row's own)
     """
@@ -42,6 +44,7 @@ class Gradient:
     group: int = 1
     beside: tuple[str, ...] = ()
     width: int = 0
+    drop: float = 0.0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,11 +74,16 @@ class Gradient:
                 slope = b.elementwise("sub", b.full((1, 1, 1), 1.0, F32), b.elementwise("mul", top, top))
             else:
                 s = self._changed(b, name, s, turned)
-        p = b.elementwise("exp", b.elementwise("sub", s, logarithms))
+        p = weights = b.elementwise("exp", b.elementwise("sub", s, logarithms))
+        if self.drop:
+            is_left, zero = self._is_left(b, turned), b.full((1, 1, 1), 0.0, F32)
+            weights, of_s = (b.where(is_left, x, zero) for x in (p, of_s))
+            sums = b.elementwise("mul", sums, b.full((1, 1, 1), 1 - self.drop, F32))
         ds = b.elementwise("mul", p, b.elementwise("sub", of_s, sums))
         exact = b.elementwise("mul", ds, slope) if slope else ds
         ds = b.cast(exact, self.dtype)
-        results = [self._scaled(b, b.matmul(ds, q)), b.matmul(b.cast(p, self.dtype), g)] if turned else [self._scaled(b, b.matmul(ds, k))]
+        dv = (self._scaled(b, b.matmul(b.cast(weights, self.dtype), g), 1.0),) if turned else ()
+        results = [self._scaled(b, b.matmul(ds, q if turned else k)), *dv]
         for name in self.beside:
             if name == "elements":
                 results.append(exact if "wide" in self.beside else ds)
@@ -109,8 +117,19 @@ class Gradient:
                     }[name]()
         return b.where(kept, s, b.full((1, 1, 1), LOWEST, F32))
 
-    def _scaled(self, b: TensorBuilder, y: str) -> str:
-        return b.elementwise("mul", y, b.full((1, 1, 1), SCALE, self.dtype))
+    def _is_left(self, b: TensorBuilder, turned: bool) -> str:
+        """Powers that are not dropped."""
+        rows = self.walked if turned else self.rows
+        shape = (self.heads, self.keys, rows) if turned else (self.heads, rows, self.keys)
+        axes = axis_names(3)
+        head, row, column = (axis(axes[n]) for n in ((0, 2, 1) if turned else (0, 1, 2)))
+        seed = Read(b.input("seed", I64, (1,)), (number(0),))
+        drawn = call("random_uniform", seed, Index((head * rows + row) * self.keys + column))
+        return b.make_map("is_left", BOOL, shape, axes, call("lt", drawn, const(1 - self.drop, F32)))
+
+    def _scaled(self, b: TensorBuilder, y: str, scale: float = SCALE) -> str:
+        """A gradient, with the factor of powers that are not dropped."""
+        return b.elementwise("mul", y, b.full((1, 1, 1), scale / (1 - self.drop), self.dtype)) if scale != 1.0 or self.drop else y
 
     def drawn(self, seed: int) -> tuple[Values, Values]:
         """(inputs rounded to their types, gradients in f64 by the derivative of the softmax). Rows that are hidden whole have none."""
@@ -144,12 +163,16 @@ class Gradient:
             logarithms = np.log(np.exp(s).sum(2))
         logarithms = np.where(np.isinf(logarithms), 0.0, logarithms)
         p = np.exp(s - logarithms[..., None])
-        of_p = g @ v.transpose(0, 2, 1)
+        values["seed"] = np.array([2**40 + seed], np.int64)
+        drawn = random_uniform(values["seed"], np.arange(s.size).reshape(s.shape))
+        factors = (drawn < np.float32(1 - self.drop)) / (1 - self.drop)
+        of_p = g @ v.transpose(0, 2, 1) * factors
         ds = p * (of_p - (p * of_p).sum(2, keepdims=True)) * slope
-        sums = (g * (p @ v)).sum(2)
+        sums = (g * ((p * factors) @ v)).sum(2)
         values |= {"logarithms": logarithms.astype(np.float32), "sums": sums.astype(np.float32)}
         turned = (0, 2, 1)
         of_scores = ds.transpose(turned) if self.of == "keys" else ds
         distance = np.arange(of_scores.shape[1])[:, None] - np.arange(of_scores.shape[2])
         beside = {"elements": of_scores, "sums": (of_scores * distance).sum(2)}
-        return values, beside | {"dq": ds @ k * SCALE, "dk": ds.transpose(turned) @ q * SCALE, "dv": p.transpose(turned) @ g}
+        weights = (p * factors).transpose(turned)
+        return values, beside | {"dq": ds @ k * SCALE, "dk": ds.transpose(turned) @ q * SCALE, "dv": weights @ g}

@@ -13,10 +13,12 @@ from tests.unit.templates.staged.recomputed.back_graphs import Gradient
 from tests.unit.templates.stitched_graphs import attention
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import NameLookupError, OptionError, UserError
+from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import Level, TileProgram
 from tilefuse.ir.dtype import BF16, F16, F32
 from tilefuse.target.device import H200
 from tilefuse.templates.notation import parse_template
+from tilefuse.templates.staged.online.products import ROW, WALK
 from tilefuse.templates.staged.recomputed.compose import compose_back
 from tilefuse.templates.staged.recomputed.form import BackForm, back_form
 from tilefuse.templates.staged.recomputed.plan import BackPlan
@@ -45,6 +47,14 @@ CASES = {
     "queries, one row": (Gradient("queries", rows=1, keys=77, inner=40), WalkedBack(16, 1, 1, 2, 1, 2)),
     "queries, causal": (Gradient("queries", ("causal",), rows=200, keys=200), WalkedBack(32, 1, 1, 2, 2, 3)),
     "queries, window": (Gradient("queries", ("causal", "window"), rows=180, keys=180), WalkedBack(16, 1, 1, 2, 1, 4)),
+    "keys, dropped": (Gradient(rows=152, keys=96, inner=64, drop=0.3), WalkedBack(32, 2, 2, 2, 1, 2)),
+    "keys, dropped, causal": (Gradient(scores=("causal",), rows=200, keys=200, drop=0.1), WalkedBack(32, 1, 2, 3, 2, 3)),
+    "keys, dropped, heads that share them": (Gradient(scores=("causal",), rows=96, keys=132, group=3, drop=0.5),
+                                             WalkedBack(16, 1, 2, 3, 1, 3)),
+    "keys, dropped, number by number": (Gradient(rows=70, keys=90, drop=0.3, dtype=BF16), WalkedBack(32, 2, 2, 2, 1, 2)),
+    "queries, dropped": (Gradient("queries", rows=150, keys=192, inner=64, drop=0.3), WalkedBack(48, 2, 2, 2, 1, 2)),
+    "queries, dropped, causal": (Gradient("queries", ("causal",), rows=200, keys=200, drop=0.2), WalkedBack(32, 1, 1, 2, 2, 3)),
+    "queries, dropped, number by number": (Gradient("queries", rows=70, keys=77, drop=0.3), WalkedBack(16, 1, 1, 2, 1, 2)),
     "queries, mask": (Gradient("queries", ("hidden", "causal"), dtype=BF16), WalkedBack(32, 1, 1, 2, 1, 2)),
     "keys, narrower values": (Gradient(scores=("causal",), rows=100, keys=130, inner=48, width=16), WalkedBack(32, 1, 1, 2, 1, 2)),
     "keys, wider values": (Gradient(rows=70, keys=90, inner=24, width=136, dtype=BF16), WalkedBack(32, 1, 1, 2, 1, 2)),
@@ -102,6 +112,19 @@ def test_kernel_computes_the_gradients(name: str, library: ctypes.CDLL) -> None:
     for result, gradient in zip(program.graph.results, of.names, strict=True):
         got, exact = memory[name_by_origin[result]].astype(np.float64), expected[gradient].ravel()
         assert np.abs(got - exact).max() <= (2.0**-9 if of.dtype == F16 else 2.0**-6) * max(np.abs(exact).max(), 1.0)
+
+
+def test_lanes_draw_for_each_other() -> None:
+    """Numbers that follow each other are those of neighbouring rows where scores are turned; others are drawn one by one, and cost more."""
+    draws = {name: [d.along for d in walked_back_of(scheduled(name)).draws] for name in CASES if "dropped" in name}
+    assert draws == {name: [] if "number by number" in name else [ROW if name.startswith("keys") else WALK] for name in draws}
+    us = []
+    for of in (Gradient(heads=64, rows=1024, keys=1024, inner=64), Gradient(heads=64, rows=1024, keys=1024, inner=64, drop=0.1),
+               Gradient(heads=64, rows=1024, keys=1022, inner=64, drop=0.1)):
+        program = schedule_back(of.graph(), {}, H200, WalkedBack(64, 2, 2, 4, 1, 132))
+        assert isinstance(program, TileProgram), program
+        us.append(price_work(walked_back_of(program).work, H200).us)
+    assert us[0] < us[1] < us[2]
 
 
 PACKED = {

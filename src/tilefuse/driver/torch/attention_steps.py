@@ -1,0 +1,195 @@
+"""Attention in a training step: its derivative from the logarithms of its sums, so that neither softmax nor mask is kept.
+
+    l = logarithm of the sum of exp(s)                           beside the softmax, a number a row
+    dq, dk, dv = attention_backward(g, q, k, v, y, l, seed)      in place of the softmax's derivative and its four products
+
+Taken where kernels hold the gradients and are predicted faster than products with a softmax between them that memory keeps (option
+`attention_gradients`). Sizes are those of the traced call; graphs over named sizes keep torch's derivative.
+"""
+from __future__ import annotations
+
+import operator
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+from torch.fx import Graph, Node
+
+from tilefuse.base.options import Options
+from tilefuse.driver.torch.attention_forms import JointAttention, attentions
+from tilefuse.driver.torch.joint_code import JointCode
+from tilefuse.frontends.torch.ops import DTYPE_BY_TORCH
+from tilefuse.frontends.torch.own.attention import ATTENTION_BACKWARD
+from tilefuse.ir.building.tensor import TensorBuilder
+from tilefuse.ir.dtype import BOOL, F32, I64
+from tilefuse.ir.graph import Graph as Expressions
+from tilefuse.ir.graph import Input, Type
+from tilefuse.ir.library.attention_gradient_call import AttentionGradientCall
+from tilefuse.plan.price.predictions import Predictions
+from tilefuse.plan.rewrites.attention_gradient import GradientChoice, gradient_choice
+from tilefuse.target.device import DeviceSpec
+
+_ATEN = torch.ops.aten
+
+
+def recompute_attention(graph: Graph, backward: set[Node], device: DeviceSpec, options: Options) -> None:
+    """Rewrites the attentions of a joint graph whose gradients kernels compute faster from logarithms. backward: values of that part."""
+    if options.attention_gradients == "library" or options.eager_rounding or device.kind != "cuda":
+        return
+    judge = _Judge(device, options.attention_gradients == "kernels")
+    rewritten = False
+    for attention in list(attentions(graph, backward)):
+        if judge.takes(attention):
+            _Rewriting(graph, attention).write()
+            rewritten = True
+    if rewritten:
+        graph.eliminate_dead_code()
+
+
+@dataclass
+class _Judge:
+    """Whether kernels compute the gradients, once for attentions that are alike. always: also where they are predicted slower."""
+
+    device: DeviceSpec
+    always: bool
+    known: dict[Hashable, bool] = field(default_factory=dict)
+
+    def takes(self, of: JointAttention) -> bool:
+        """The decision for one attention."""
+        types = _types(of)
+        if types is None:
+            return False
+        call = _call(of, types)
+        key = call, tuple(types.items())
+        if key not in self.known:
+            prices = Predictions(self.device)
+            inputs = tuple(Input(name, t) for name, t in types.items())
+            choice = gradient_choice(call, Expressions("attention", inputs, (), ()), self.device, prices)
+            is_faster = self.always or choice.definition is not None and choice.kernels_us < self._kept_us(of, choice, types, prices)
+            self.known[key] = choice.definition is not None and is_faster
+        return self.known[key]
+
+    def _kept_us(self, of: JointAttention, choice: GradientChoice, types: dict[str, Type], prices: Predictions) -> float:
+        """Time of the gradients from a softmax in memory: the library's products, and their operands of all rows and columns, of which the
+        product of the values' gradient reads one and a kernel reads two and writes one."""
+        b = TensorBuilder("kept")
+        q, k, v, g = (b.input(n, types[n].dtype, types[n].shape) for n in ("q", "k", "v", "g"))
+        powers = b.input("p", types["q"].dtype, tuple(of.scores.meta["val"].shape))
+        products = {"dp": b.matmul(g, v, transpose_b=True)}
+        products |= {"dq": b.matmul(powers, k)} if "dq" in choice.results else {}
+        products |= {"dk": b.matmul(powers, q, transpose_a=True)} if "dk" in choice.results else {}
+        products |= {"dv": b.matmul(powers, g, transpose_a=True)} if "dv" in choice.results else {}
+        graph = b.finish(list(products.values()))
+        us = sum(prices.product_us(n, graph) for n in graph.nodes if n.category == "library")
+        return us + prices.copy_us(3 * types["q"].dtype.itemsize * prod(of.scores.meta["val"].shape))
+
+
+def _types(of: JointAttention) -> dict[str, Type] | None:
+    """Types of the call's operands, by the definition's names; None where one is none of ours."""
+    lead, (rows, columns) = _lead(of), of.scores.meta["val"].shape[-2:]
+    width, depth = of.queries.meta["val"].shape[-1], of.values.meta["val"].shape[-1]
+    dtypes = {n.meta["val"].dtype for n in (of.queries, of.keys, of.values, of.result, of.gradient)}
+    dtype = DTYPE_BY_TORCH.get(dtypes.pop()) if len(dtypes) == 1 else None
+    if dtype is None or width != depth:
+        return None
+    of_rows, of_columns = Type(dtype, (*lead, rows, width)), Type(dtype, (*lead, columns, width))
+    types = {"q": of_rows, "k": of_columns, "v": of_columns, "y": of_rows, "g": of_rows, "l": Type(F32, (*lead, rows, 1))}
+    if of.mask is not None:
+        mask = of.mask.value.meta["val"]
+        of_mask = DTYPE_BY_TORCH.get(mask.dtype)
+        if of_mask is None or not of.mask.is_added and of_mask != BOOL:
+            return None
+        types["mask"] = Type(of_mask, tuple(mask.shape))
+    types |= {"seed": Type(I64, (1,))} if of.dropout is not None else {}
+    return types | ({"factors": Type(F32, (*lead, rows, 1))} if _has_factors(of) else {})
+
+
+def _call(of: JointAttention, types: dict[str, Type]) -> AttentionGradientCall:
+    """The call by the definition's names."""
+    results = [name if node is not None else "" for name, node in zip(("dq", "dk", "dv"), _products(of), strict=True)]
+    drop = of.dropout
+    return AttentionGradientCall("g", "q", "k", "v", "y", "l", "mask" if of.mask else "", of.scale, False, "own",
+                                 (results[0], results[1], results[2], ""), 1, drop.probability if drop else 0.0, "seed" if drop else "",
+                                 drop.number if drop else 0, "factors" if "factors" in types else "")
+
+
+def _lead(of: JointAttention) -> tuple[int, ...]:
+    return tuple(of.scores.meta["val"].shape[:-2])
+
+
+def _products(of: JointAttention) -> tuple[Node | None, Node | None, Node | None]:
+    return of.of_queries, of.of_keys, of.of_values
+
+
+def _has_factors(of: JointAttention) -> bool:
+    """Whether scores may be of a size at which logarithms are inexact: a mask that is added may hide a row whole with a large number."""
+    return of.mask is not None and of.mask.is_added
+
+
+class _Rewriting(JointCode):
+    """The statements of one attention."""
+
+    def __init__(self, graph: Graph, of: JointAttention) -> None:
+        super().__init__(graph, of.softmax.meta["val"].fake_mode)
+        self.of = of
+
+    def write(self) -> None:
+        """The logarithms beside the softmax, and the call in place of the products that give gradients."""
+        of = self.of
+        with self.graph.inserting_before(of.softmax.next):
+            self.notes = _notes(of.softmax)
+            logarithms, factors = self._logarithms()
+        # Every operand of the products that give gradients stands before the first of them.
+        order = {node: at for at, node in enumerate(self.graph.nodes)}
+        users = sorted((n for n in of.gradient.users if n.target is _ATEN.bmm.default), key=order.__getitem__)
+        with self.graph.inserting_before(users[0]):
+            self.notes = _notes(users[0])
+            gradients = self._gradients(logarithms, factors)
+            for product, gradient in zip(_products(of), gradients, strict=True):
+                if product is not None:
+                    product.replace_all_uses_with(gradient)
+
+    def _logarithms(self) -> tuple[Node, Node | None]:
+        """Logarithms of the rows' sums; and factors of the powers, where these are inexact.
+
+        greatest m, sum t of exp(s - m):   l = m + log(t) rounded,   factor = exp((l - m) - log(t))
+
+        A row of scores that are all -3e38 has l = m, powers exp(s - l) = 1, and the factor 1 / columns. Where rows of nothing but -inf have
+        zeros, their logarithm is -inf. Maxima and sums are written as the softmax has them, so that kernels have them once.
+        """
+        scores = self.call(_ATEN._to_copy.default, self.of.scores, dtype=torch.float32)
+        is_safe = self.of.softmax.target is _ATEN._safe_softmax.default
+        if is_safe and not _has_factors(self.of):
+            return self.call(_ATEN.logsumexp.default, scores, [-1], True), None
+        m = self.call(_ATEN.amax.default, scores, [-1], True)
+        of_zero = self.call(_ATEN.full.default, [], 0.0, dtype=torch.float32, device=scores.meta["val"].device)
+        m = self.call(_ATEN.where.self, self.call(_ATEN.eq.Scalar, m, float("-inf")), of_zero, m) if is_safe else m
+        powers = self.call(_ATEN.exp.default, self.call(_ATEN.sub.Tensor, scores, m))
+        sums = self.call(_ATEN.log.default, self.call(_ATEN.sum.dim_IntList, powers, [-1], True))
+        logarithms = self.call(_ATEN.add.Tensor, m, sums)
+        if not _has_factors(self.of):
+            return logarithms, None
+        difference = self.call(_ATEN.sub.Tensor, self.call(_ATEN.sub.Tensor, logarithms, m), sums)
+        factors = self.call(_ATEN.exp.default, difference)
+        hidden = self.call(_ATEN.eq.Scalar, logarithms, float("-inf"))
+        return logarithms, self.call(_ATEN.where.self, hidden, of_zero, factors) if is_safe else factors
+
+    def _gradients(self, logarithms: Node, factors: Node | None) -> Iterator[Node]:
+        """Gradients of the queries, the turned keys and the values, of three dimensions like the products' operands."""
+        of, lead, drop = self.of, list(_lead(self.of)), self.of.dropout
+        keys = self.call(_ATEN.transpose.int, of.keys, 1, 2)
+        g, q, k, v, y = (self.call(_ATEN.view.default, x, [*lead, *x.meta["val"].shape[1:]])
+                         for x in (of.gradient, of.queries, keys, of.values, of.result))
+        mask = of.mask.value if of.mask is not None else None
+        if of.mask is not None and not of.mask.is_added and not of.mask.is_visible:
+            mask = self.call(_ATEN.logical_not.default, mask)
+        called = self.call(ATTENTION_BACKWARD, g, q, k, v, y, logarithms, mask, factors, drop.seed if drop else None,
+                           drop.number if drop else 0, drop.probability if drop else 0.0, False, of.scale)
+        for n, x in enumerate((of.queries, keys, of.values)):
+            gradient = self.call(_ATEN.view.default, self.call(operator.getitem, called, n), list(x.meta["val"].shape))
+            yield self.call(_ATEN.transpose.int, gradient, 1, 2) if x is keys else gradient
+
+
+def _notes(node: Node) -> dict[str, object]:
+    return {k: node.meta[k] for k in ("partitioner_tag", "stack_trace", "nn_module_stack", "seq_nr") if k in node.meta}

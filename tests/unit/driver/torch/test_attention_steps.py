@@ -1,0 +1,240 @@
+"""Attention in training steps: found in joint graphs, its gradients from logarithms and seeds, and steps that are none."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import tilefuse.driver.torch_backend as backend
+from tests.unit.driver.torch.test_partition import kept_by
+from tilefuse.base.options import Options
+from tilefuse.driver.compile import generate
+from tilefuse.driver.torch.partition import prepare
+from tilefuse.frontends.imported import Imported
+from tilefuse.frontends.torch.decompositions import decompositions_with_gradients
+from tilefuse.frontends.torch.fx import import_fx
+from tilefuse.frontends.torch.own.attention import ATTENTION_BACKWARD
+from tilefuse.frontends.torch.own.random_numbers import RANDOM_BELOW, RANDOM_SEED
+from tilefuse.target.device import H200
+
+BATCH, HEADS, ROWS, COLUMNS, WIDTH = 2, 3, 48, 64, 32
+Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+SEEN: list[list[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def divided_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Steps are divided as for a device whose kernels hold the gradients; programs run here."""
+    def divide(joint: torch.fx.GraphModule, results: int, static: Any, device: Any, options: Options) -> bool:
+        decided = prepare(joint, results, static, H200, Options(attention_gradients="kernels"))
+        SEEN.append([str(n.target) for n in joint.graph.nodes if n.op == "call_function"])
+        return decided
+
+    monkeypatch.setattr(backend, "prepare", divide)
+    SEEN.clear()
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def added(drop: float, wide: bool = True) -> Attention:
+    """As BERT has it: a mask of numbers, and a softmax in f32."""
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        s = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(WIDTH) + mask
+        p = F.softmax(s, dim=-1, dtype=torch.float32).to(q.dtype) if wide else F.softmax(s, -1)
+        return torch.matmul(F.dropout(p, drop), v).transpose(1, 2).reshape(q.shape[0], q.shape[2], -1)
+    return run
+
+
+def filled(drop: float) -> Attention:
+    """As GPT-2 has it in plain PyTorch: places that a buffer hides, with -inf."""
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        s = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(WIDTH))
+        return nn.Dropout(drop)(torch.softmax(s.masked_fill(~mask, float("-inf")), -1)) @ v
+    return run
+
+
+def plain(drop: float) -> Attention:
+    return lambda q, k, v, mask: F.dropout(torch.softmax(q * WIDTH**-0.5 @ k.mT, -1), drop) @ v
+
+
+def called(drop: float, causal: bool = False) -> Attention:
+    """Torch's operator; products and softmax on a device without kernels for its dropout."""
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, None if causal else mask, drop, causal)
+    return run
+
+
+@dataclass(frozen=True)
+class Case:
+    """An attention. mask: "visible" (booleans), "numbers" (0 and the lowest one), or ""; `hides_rows`: it hides a row whole."""
+
+    attention: Attention
+    drop: float
+    mask: str = ""
+    dtype: torch.dtype = torch.float32
+    hides_rows: bool = False
+    causal: bool = False
+
+
+CASES = {
+    "plain": Case(plain(0.3), 0.3),
+    "without dropout": Case(plain(0.0), 0.0),
+    "numbers": Case(added(0.2), 0.2, "numbers", torch.bfloat16),
+    "numbers, f16, narrow softmax": Case(added(0.2, wide=False), 0.2, "numbers", torch.float16),
+    "numbers that hide a row": Case(added(0.2), 0.2, "numbers", torch.float32, hides_rows=True),
+    "filled": Case(filled(0.1), 0.1, "visible"),
+    "called, causal": Case(called(0.25, causal=True), 0.25, causal=True),
+    "called, with a mask": Case(called(0.25), 0.25, "visible", hides_rows=True),
+    "called in bf16": Case(called(0.25, causal=True), 0.25, dtype=torch.bfloat16, causal=True),
+}
+
+
+def inputs_of(case: Case) -> list[torch.Tensor]:
+    random = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(BATCH, HEADS, n, WIDTH, generator=random).to(case.dtype).requires_grad_() for n in (ROWS, COLUMNS, COLUMNS))
+    mask = torch.rand(BATCH, 1, ROWS, COLUMNS, generator=random) < 0.7
+    mask[..., 0] = True
+    mask[0, :, 5] = not case.hides_rows
+    return [q, k, v, torch.where(mask, 0.0, torch.finfo(case.dtype).min).to(case.dtype) if case.mask == "numbers" else mask]
+
+
+def expected(case: Case, values: list[torch.Tensor], factors: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Result and gradients in f64, with the factors of the drawn mask."""
+    q, k, v, mask = (x.detach().double() if x.dtype != torch.bool else x for x in values)
+    q, k, v = (x.requires_grad_() for x in (q, k, v))
+    s = q @ k.mT * WIDTH**-0.5
+    if case.mask == "numbers":
+        s = s + mask
+    elif case.mask or case.causal:
+        visible = torch.ones(ROWS, COLUMNS, dtype=torch.bool).tril() if case.causal else mask
+        s = s.masked_fill(~visible, float("-inf"))
+    p = torch.softmax(s, -1)
+    y = torch.where(p.isnan(), 0.0, p) * factors @ v
+    return y, list(torch.autograd.grad(y, (q, k, v), g.double().view(BATCH, HEADS, ROWS, WIDTH)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_those_of_the_drawn_mask(name: str) -> None:
+    """Against f64 with the same mask, which the generator's state decides; the step has no derivative of a softmax."""
+    case = CASES[name]
+    values = inputs_of(case)
+    torch.manual_seed(7)
+    seed = RANDOM_SEED("cpu")
+    factors = RANDOM_BELOW(seed, 1, [BATCH, HEADS, ROWS, COLUMNS], 1 - case.drop).double() / (1 - case.drop)
+    torch.manual_seed(7)
+    y = torch.compile(case.attention, backend="tilefuse", dynamic=False)(*values)
+    g = torch.randn(BATCH, HEADS, ROWS, WIDTH, generator=torch.Generator().manual_seed(2)).to(case.dtype)
+    y.backward(g.transpose(1, 2).reshape(y.shape) if y.dim() == 3 else g)
+    assert str(ATTENTION_BACKWARD) in SEEN[0] and sum("bmm" in n for n in SEEN[0]) == 2
+    result, gradients = expected(case, values, factors, g)
+    result = result.transpose(1, 2).reshape(y.shape) if y.dim() == 3 else result
+    close = {torch.float32: 1e-5, torch.float16: 2.0**-8, torch.bfloat16: 2.0**-5}[case.dtype]
+    for one, two in zip((y, *(x.grad for x in values[:3])), (result, *gradients), strict=True):
+        assert one is not None
+        assert (one.double() - two).abs().max() <= close * max(two.abs().max().item(), 1.0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_of_all_rows_and_columns_is_kept(name: str) -> None:
+    case = CASES[name]
+    kept = kept_by(lambda: (nn.Module(), tuple(inputs_of(case))), "ours", lambda _: case.attention,
+                   options=Options(attention_gradients="kernels"), narrow=False)
+    sizes = [n.meta["val"].numel() for n in kept]
+    assert sizes and max(sizes) <= BATCH * HEADS * COLUMNS * WIDTH
+
+
+class Doubled(torch.autograd.Function):
+    """The identity, with twice the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        return g * 2
+
+
+def _with(change: Callable[[torch.Tensor], torch.Tensor], lowest: float = float("-inf")) -> Attention:
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        s = change(q @ k.mT * WIDTH**-0.5).masked_fill(~mask, lowest)
+        return F.dropout(torch.softmax(s, -1), 0.1) @ v
+    return run
+
+
+def _read_twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    p = torch.softmax(q @ k.mT, -1)
+    return p @ v + p.square().sum(-1, keepdim=True)
+
+
+def _added_in_training(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(q @ k.mT + q.sum(-1, keepdim=True) * k.sum(-1)[:, :, None], -1) @ v
+
+
+NONE = {"scaled gradients": _with(Doubled.apply), "capped": _with(torch.tanh), "hidden by a number": _with(lambda s: s, -1e9),
+        "powers that are read twice": _read_twice, "a bias with a gradient": _added_in_training,
+        "temperature behind the mask": lambda q, k, v, mask: torch.softmax((q @ k.mT + mask) * 0.5, -1) @ v}
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_other_derivatives_stay_as_torch_wrote_them(name: str) -> None:
+    values = inputs_of(Case(NONE[name], 0.1))
+    torch.compile(NONE[name], backend="tilefuse", dynamic=False)(*values).sum().backward()
+    assert str(ATTENTION_BACKWARD) not in SEEN[0] and sum("bmm" in n for n in SEEN[0]) == 6
+
+
+@pytest.mark.parametrize(("taken", "drop", "is_taken"), [("auto", 0.1, True), ("auto", 0.0, True), ("library", 0.1, False)])
+def test_the_faster_derivative_by_predicted_times(taken: str, drop: float, is_taken: bool) -> None:
+    """`auto`: kernels against products with the softmax in memory."""
+    length = 1024
+
+    def step() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+        return nn.Module(), tuple(torch.randn(2, 4, length, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+
+    kept = kept_by(step, "ours", lambda _: lambda q, k, v: plain(drop)(q, k, v, q), options=Options(attention_gradients=taken),
+                   narrow=False)
+    assert any(tuple(n.meta["val"].shape[-2:]) == (length, 1) for n in kept) == is_taken
+
+
+def parts_of(case: Case, length: int, width: int) -> list[Imported]:
+    """Forward and backward graph of a step, with the sizes of a model."""
+    parts: list[Imported] = []
+
+    def divide(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> Any:
+        prepare(joint, settings["num_fwd_outputs"], (), H200, Options(attention_gradients="kernels"))
+        divided = min_cut_rematerialization_partition(joint, inputs, **settings)
+        parts.extend(import_fx(part) for part in divided)
+        return divided
+
+    def run(part: torch.fx.GraphModule, _inputs: Any) -> Any:
+        return make_boxed_func(part.forward)
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        values = [torch.randn(4, 16, length, width, dtype=case.dtype, requires_grad=True) for _ in range(3)]
+        mask = torch.zeros(4, 1, 1, length, dtype=case.dtype if case.mask == "numbers" else torch.bool)
+        torch.compile(case.attention, dynamic=False, backend=aot_autograd(
+            fw_compiler=run, bw_compiler=run, decompositions=decompositions_with_gradients(), partition_fn=divide))(*values, mask)
+    return parts
+
+
+@pytest.mark.parametrize("name", ["plain", "without dropout", "numbers", "filled"])
+def test_a_step_is_one_walk_forward_and_two_backward(name: str) -> None:
+    """On an H200: results, logarithms and factors by the kernel of the forward pass; row sums and two kernels behind."""
+    forward, backward = parts_of(replace(CASES[name], dtype=torch.bfloat16), 1024, 64)
+    options = Options(attention_gradients="kernels")
+    plans = [generate(part.graph, constants=part.constants, device=H200, options=options, input_layouts=part.layouts).plan
+             for part in (forward, backward)]
+    templates = [[k.program.template for k in plan.kernels] for plan in plans]
+    assert [t for t in templates[0] if t != "pointwise"] == ["pipelined_walk"] and len(templates[1]) == 3
+    assert [c.operator for plan in plans for c in plan.library_calls] == ["random_seed"] * bool(CASES[name].drop)
+    assert sorted(templates[1]) == ["rows", "walked_back", "walked_back"]
