@@ -7,8 +7,8 @@ import torch
 import tilefuse
 from tests.unit.passes.test_joined_columns import CASES, Module, operands
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available() or torch.cuda.get_device_capability() < (9, 0),
-                                reason="needs a CUDA device of compute capability 9.0")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available() or torch.cuda.get_device_capability() < (9, 0),
+                                                  reason="needs a CUDA device of compute capability 9.0")]
 
 
 @pytest.mark.parametrize("keys", [300, 512])
