@@ -39,6 +39,7 @@ class SplitJoinedColumns(Pass):
     exact: ClassVar[bool] = False
 
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
+        """The graph without joined columns that products leave out."""
         for node in graph.nodes:
             window = _window(graph, node)
             joined = None if window is None else _joined(graph, window)

@@ -26,7 +26,7 @@ MAX_DEPTH = 4
 @register_pass
 @dataclass(frozen=True)
 class ReuseMaxima(Pass):
-    """Use the maximum that a row has less already, instead of the maximum of what is left.
+    """Subtract the maximum of a row once: a row less its maximum has no maximum of its own to subtract.
 
     Exact: in exact arithmetic, NaN and infinities included: a row whose maximum is infinite or NaN is NaN either way. The difference x - m
     is not rounded to its own type. Changes nothing with `eager_rounding`.
@@ -37,6 +37,7 @@ class ReuseMaxima(Pass):
     exact: ClassVar[bool] = False
 
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
+        """The graph with the first maximum of each such row."""
         if ctx.eager_rounding:
             return graph
         repeated = {n.name: r for n in graph.nodes if n.kind == "reduce.max" and (r := _repeated(graph, n)) is not None}
