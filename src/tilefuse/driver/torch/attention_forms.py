@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import torch
 from torch.fx import Node
 
+from tilefuse.driver.torch.joint_code import shape_of
 from tilefuse.frontends.torch.own.random_numbers import RANDOM_BELOW
 
 _ATEN = torch.ops.aten
@@ -91,13 +93,13 @@ class _Reading:
         """The attention around it; None where something differs."""
         scores = self.softmax.args[0]
         assert isinstance(scores, Node)
-        if self.softmax.args[1] not in (-1, scores.meta["val"].dim() - 1) or not _is_static(scores) or scores.meta["val"].dim() < 3:
+        if self.softmax.args[1] not in (-1, scores.meta["val"].dim() - 1) or scores.meta["val"].dim() < 3:
             return None
         before, behind = self._scores(scores), self._weights()
         if before is None or behind is None:
             return None
         product, scale, mask = before
-        if product.meta["val"].shape[-2:] != scores.meta["val"].shape[-2:]:
+        if shape_of(product)[-2:] != shape_of(scores)[-2:]:
             return None
         dropout, weights, result = behind
         queries, keys = _operands(product)
@@ -125,7 +127,7 @@ class _Reading:
         mask: Mask | None = None
         while s.target is not BMM:
             x, factor, behind = _scaled(s) or _masked(s) or (_passed(s), 1.0, None)
-            if behind is not None and s.meta["val"].shape != self.softmax.meta["val"].shape:
+            if behind is not None and shape_of(s) != shape_of(self.softmax):
                 return None
             if x is None or behind is not None and (mask is not None or scale != 1.0) or factor <= 0.0:
                 return None
@@ -143,7 +145,7 @@ class _Reading:
             user: Node = users[0]
             if user.target is BMM and user.args[0] is node and user.args[1] is not node:
                 return dropout, node, user
-            if user.meta["val"].shape[-2:] == node.meta["val"].shape[-2:] and _passed(user) is node:
+            if isinstance(user.meta["val"], torch.Tensor) and shape_of(user)[-2:] == shape_of(node)[-2:] and _passed(user) is node:
                 node = user
             elif dropout is None and user.target is _ATEN.mul.Tensor and (drop := _dropped(user, self.backward)) is not None:
                 dropout, node = drop
@@ -321,8 +323,8 @@ def _masked(node: Node) -> tuple[Node, float, Mask] | None:
         return (chosen.value, 1.0, Mask(chosen.condition, is_visible=chosen.is_visible)) if chosen.fill == -math.inf else None
     if node.target is not _ATEN.add.Tensor or node.kwargs or not all(isinstance(a, Node) for a in node.args):
         return None
-    x, added = sorted(node.args, key=lambda a: a.meta["val"].shape != node.meta["val"].shape)
-    if x.meta["val"].shape != node.meta["val"].shape or not added.meta["val"].is_floating_point():
+    x, added = sorted(node.args, key=lambda a: shape_of(a) != shape_of(node))
+    if shape_of(x) != shape_of(node) or not added.meta["val"].is_floating_point():
         return None
     if _leads_to_product(added) and not _leads_to_product(x):
         x, added = added, x
@@ -361,7 +363,7 @@ def _passed(node: Node) -> Node | None:
         return None
     x = node.args[0]
     assert isinstance(x, Node)
-    return x if x.meta["val"].numel() == node.meta["val"].numel() and node.meta["val"].is_floating_point() else None
+    return x if prod(shape_of(x)) == prod(shape_of(node)) and node.meta["val"].is_floating_point() else None
 
 
 def _root(node: Any) -> Any:
@@ -380,8 +382,8 @@ def _dropped(scaled: Node, backward: set[Node]) -> tuple[Dropout, Node] | None:
     is_left, factor = chosen.condition, _number(scaled.args[1])
     if is_left.target is not RANDOM_BELOW or not factor:
         return None
-    seed, number, shape, limit = is_left.args
-    if list(shape) != list(scaled.meta["val"].shape) or not math.isclose(factor * limit, 1.0, rel_tol=_ROUNDING):
+    seed, number, _, limit = is_left.args
+    if shape_of(is_left) != shape_of(scaled) or not math.isclose(factor * limit, 1.0, rel_tol=_ROUNDING):
         return None
     return Dropout(is_left, factor, 1.0 - limit, seed, number), users[0]
 
@@ -413,9 +415,5 @@ def _number(x: Any) -> float | None:
     """A number, or the constant that a node without dimensions is."""
     if isinstance(x, Node):
         at = _CONSTANTS.get(x.target) if x.op == "call_function" else None
-        return None if at is None or x.meta["val"].numel() != 1 else _number(x.args[at])
+        return None if at is None or any(e != 1 for e in shape_of(x)) else _number(x.args[at])
     return float(x) if isinstance(x, int | float) else None
-
-
-def _is_static(node: Node) -> bool:
-    return all(isinstance(e, int) for e in node.meta["val"].shape)

@@ -4,7 +4,7 @@
     dq, dk, dv = attention_backward(g, q, k, v, y, l, seed)      in place of the softmax's derivative and its four products
 
 Taken where kernels hold the gradients and are predicted faster than products with a softmax between them that memory keeps (option
-`attention_gradients`). Sizes are those of the traced call; graphs over named sizes keep torch's derivative.
+`attention_gradients`). Named sizes count as those of the traced call.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 
 from tilefuse.base.options import Options
 from tilefuse.driver.torch.attention_forms import JointAttention, attentions
-from tilefuse.driver.torch.joint_code import JointCode
+from tilefuse.driver.torch.joint_code import JointCode, known_size
 from tilefuse.frontends.torch.ops import DTYPE_BY_TORCH
 from tilefuse.frontends.torch.own.attention import ATTENTION_BACKWARD
 from tilefuse.ir.building.tensor import TensorBuilder
@@ -75,20 +75,20 @@ class _Judge:
         product of the values' gradient reads one and a kernel reads two and writes one."""
         b = TensorBuilder("kept")
         q, k, v, g = (b.input(n, types[n].dtype, types[n].shape) for n in ("q", "k", "v", "g"))
-        powers = b.input("p", types["q"].dtype, tuple(of.scores.meta["val"].shape))
+        powers = b.input("p", types["q"].dtype, _shape(of.scores))
         products = {"dp": b.matmul(g, v, transpose_b=True)}
         products |= {"dq": b.matmul(powers, k)} if "dq" in choice.results else {}
         products |= {"dk": b.matmul(powers, q, transpose_a=True)} if "dk" in choice.results else {}
         products |= {"dv": b.matmul(powers, g, transpose_a=True)} if "dv" in choice.results else {}
         graph = b.finish(list(products.values()))
         us = sum(prices.product_us(n, graph) for n in graph.nodes if n.category == "library")
-        return us + prices.copy_us(3 * types["q"].dtype.itemsize * prod(of.scores.meta["val"].shape))
+        return us + prices.copy_us(3 * types["q"].dtype.itemsize * prod(_shape(of.scores)))
 
 
 def _types(of: JointAttention) -> dict[str, Type] | None:
     """Types of the call's operands, by the definition's names; None where one is none of ours."""
-    lead, (rows, columns) = _lead(of), of.scores.meta["val"].shape[-2:]
-    width, depth = of.queries.meta["val"].shape[-1], of.values.meta["val"].shape[-1]
+    *lead, rows, columns = _shape(of.scores)
+    width, depth = _shape(of.queries)[-1], _shape(of.values)[-1]
     dtypes = {n.meta["val"].dtype for n in (of.queries, of.keys, of.values, of.result, of.gradient)}
     dtype = DTYPE_BY_TORCH.get(dtypes.pop()) if len(dtypes) == 1 else None
     if dtype is None or width != depth:
@@ -100,7 +100,7 @@ def _types(of: JointAttention) -> dict[str, Type] | None:
         of_mask = DTYPE_BY_TORCH.get(mask.dtype)
         if of_mask is None or not of.mask.is_added and of_mask != BOOL:
             return None
-        types["mask"] = Type(of_mask, tuple(mask.shape))
+        types["mask"] = Type(of_mask, _shape(of.mask.value))
     types |= {"seed": Type(I64, (1,))} if of.dropout is not None else {}
     return types | ({"factors": Type(F32, (*lead, rows, 1))} if _has_factors(of) else {})
 
@@ -114,8 +114,9 @@ def _call(of: JointAttention, types: dict[str, Type]) -> AttentionGradientCall:
                                  drop.number if drop else 0, "factors" if "factors" in types else "")
 
 
-def _lead(of: JointAttention) -> tuple[int, ...]:
-    return tuple(of.scores.meta["val"].shape[:-2])
+def _shape(node: Node) -> tuple[int, ...]:
+    """Extents in the traced call."""
+    return tuple(map(known_size, node.meta["val"].shape))
 
 
 def _products(of: JointAttention) -> tuple[Node | None, Node | None, Node | None]:
@@ -177,9 +178,10 @@ class _Rewriting(JointCode):
 
     def _gradients(self, logarithms: Node, factors: Node | None) -> Iterator[Node]:
         """Gradients of the queries, the turned keys and the values, of three dimensions like the products' operands."""
-        of, lead, drop = self.of, list(_lead(self.of)), self.of.dropout
+        of, drop = self.of, self.of.dropout
+        lead = self.of.scores.meta["val"].shape[:-2]
         keys = self.call(_ATEN.transpose.int, of.keys, 1, 2)
-        g, q, k, v, y = (self.call(_ATEN.view.default, x, [*lead, *x.meta["val"].shape[1:]])
+        g, q, k, v, y = (self.call(_ATEN.view.default, x, self.extents((*lead, *x.meta["val"].shape[1:])))
                          for x in (of.gradient, of.queries, keys, of.values, of.result))
         mask = of.mask.value if of.mask is not None else None
         if of.mask is not None and not of.mask.is_added and not of.mask.is_visible:
@@ -187,9 +189,11 @@ class _Rewriting(JointCode):
         called = self.call(ATTENTION_BACKWARD, g, q, k, v, y, logarithms, mask, factors, drop.seed if drop else None,
                            drop.number if drop else 0, drop.probability if drop else 0.0, False, of.scale)
         for n, x in enumerate((of.queries, keys, of.values)):
-            gradient = self.call(_ATEN.view.default, self.call(operator.getitem, called, n), list(x.meta["val"].shape))
+            gradient = self.call(_ATEN.view.default, self.call(operator.getitem, called, n), self.extents(x.meta["val"].shape))
             yield self.call(_ATEN.transpose.int, gradient, 1, 2) if x is keys else gradient
 
 
 def _notes(node: Node) -> dict[str, object]:
-    return {k: node.meta[k] for k in ("partitioner_tag", "stack_trace", "nn_module_stack", "seq_nr") if k in node.meta}
+    """Notes for nodes beside a node: among them, the checkpoint that computes it again."""
+    inherited = ("partitioner_tag", "recompute", "ac_graph_id", "stack_trace", "nn_module_stack", "seq_nr")
+    return {k: node.meta[k] for k in inherited if k in node.meta}

@@ -21,6 +21,7 @@ from torch.fx import GraphModule, Node
 
 from tilefuse.base.options import Options
 from tilefuse.driver.torch.attention_steps import recompute_attention
+from tilefuse.driver.torch.joint_code import known_size
 from tilefuse.driver.torch.pool_places import keep_near_places
 from tilefuse.driver.torch.redrawn import draw_by_seed
 from tilefuse.frontends.torch import ops_library, ops_loss, ops_norm, ops_pool, ops_random, ops_reduce, ops_search
@@ -78,8 +79,7 @@ def prepare(joint: GraphModule, num_results: int, static: Iterable[int], device:
     keep_near_places(joint.graph)
     joint.graph = fx_graph_cse(joint.graph)
     draw_by_seed(joint.graph, Step(joint.graph, num_results, frozenset(static), device).backward)
-    if not any("recompute" in n.meta for n in joint.graph.nodes):
-        recompute_attention(joint.graph, Step(joint.graph, num_results, frozenset(static), device).backward, device, options)
+    recompute_attention(joint.graph, Step(joint.graph, num_results, frozenset(static), device).backward, device, options)
     if any("recompute" in n.meta for n in joint.graph.nodes):
         return False
     step = Step(joint.graph, num_results, frozenset(static), device)
@@ -205,7 +205,7 @@ class Step:
             return None
         value = node.meta.get("val")
         size = max((_num_bytes(v) for v in _tensors(value)), default=0)
-        count = max((_known(v.numel()) for v in _tensors(value)), default=0)
+        count = max((known_size(v.numel()) for v in _tensors(value)), default=0)
         operands = [i for i in node.all_input_nodes if _tensors(i.meta.get("val"))]
         moved = count * _flops(node) * self.device.global_bytes_per_s / max(self.device.flops_per_s, 1.0)
         if self.is_reduction(node):
@@ -301,7 +301,7 @@ def _flops(node: Node) -> float:
     """Operations for each element of a result. Threads with neighbouring elements share a call of the generator where rows begin at one."""
     if node.target in DRAWS:
         shape = node.meta["val"].shape
-        shared = shape and _known(shape[-1]) % RANDOM_NUMBERS_A_CALL == 0
+        shared = shape and known_size(shape[-1]) % RANDOM_NUMBERS_A_CALL == 0
         return SCALAR_OPS[DRAWS[node.target]].flops / (RANDOM_NUMBERS_A_CALL if shared else 1)
     return SLOW_FLOPS if _op(node) in SLOW else FLOPS
 
@@ -324,12 +324,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _num_bytes(value: torch.Tensor) -> int:
-    return _known(value.numel()) * int(value.element_size())
-
-
-def _known(size: int | torch.SymInt) -> int:
-    """A size; for a symbol, its value in the traced call."""
-    return size if isinstance(size, int) else int(size.node.hint or 1)
+    return known_size(value.numel()) * int(value.element_size())
 
 
 def _is_size(node: Node) -> bool:

@@ -18,7 +18,6 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
-from tilefuse.base.errors import InternalError
 from tilefuse.driver.torch.joint_code import JointCode, readers
 from tilefuse.frontends.torch.own.random_numbers import RANDOM_BELOW, RANDOM_NORMAL, RANDOM_SEED, RANDOM_UNIFORM
 
@@ -93,20 +92,7 @@ class _Code(JointCode):
 
     def drawn(self, target: Any, value: torch.Tensor, *further: float) -> Node:
         """Random numbers of the shape of a value."""
-        return self.call(target, self.seeds[value.device], self.number, [self._extent(e) for e in value.shape], *further)
-
-    def _extent(self, extent: int | torch.SymInt) -> int | Node:
-        """An extent as an argument: of a symbol, the first value that is the symbol or has a dimension of it."""
-        if isinstance(extent, int):
-            return extent
-        for source in self.graph.nodes:
-            value = source.meta.get("val")
-            if isinstance(value, torch.SymInt) and value.node.expr == extent.node.expr:
-                return source
-            for d, e in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-                if isinstance(e, torch.SymInt) and e.node.expr == extent.node.expr:
-                    return self.call(_ATEN.sym_size.int, source, d)
-        raise InternalError(f"no value of the joint graph has the extent {extent} of random numbers")
+        return self.call(target, self.seeds[value.device], self.number, self.extents(value.shape), *further)
 
     def scaled(self, x: Node, factor: float, offset: float) -> Node:
         """x * factor + offset."""

@@ -13,6 +13,7 @@ from functorch.compile import make_boxed_func, min_cut_rematerialization_partiti
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
 
 import tilefuse.driver.torch_backend as backend
 from tests.unit.driver.torch.test_partition import kept_by
@@ -120,7 +121,7 @@ def expected(case: Case, values: list[torch.Tensor], factors: torch.Tensor, g: t
         s = s.masked_fill(~visible, float("-inf"))
     p = torch.softmax(s, -1)
     y = torch.where(p.isnan(), 0.0, p) * factors @ v
-    return y, list(torch.autograd.grad(y, (q, k, v), g.double().view(BATCH, HEADS, ROWS, WIDTH)))
+    return y, list(torch.autograd.grad(y, (q, k, v), g.double()))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -144,6 +145,26 @@ def test_gradients_are_those_of_the_drawn_mask(name: str) -> None:
         assert (one.double() - two).abs().max() <= close * max(two.abs().max().item(), 1.0)
 
 
+@pytest.mark.parametrize("name", ["plain", "numbers", "filled"])
+def test_named_sizes(name: str) -> None:
+    """A graph over named sizes, called with two of them: each draws masks of its own size."""
+    case = replace(CASES[name], dtype=torch.float32)
+    call = torch.compile(case.attention, backend="tilefuse", dynamic=True)
+    for rows in (ROWS, ROWS - 8):
+        *operands, mask = inputs_of(case)
+        values = [operands[0][:, :, :rows].detach().clone().requires_grad_(), *operands[1:], mask[:, :, :rows].clone()]
+        torch.manual_seed(7)
+        factors = RANDOM_BELOW(RANDOM_SEED("cpu"), 1, [BATCH, HEADS, rows, COLUMNS], 1 - case.drop).double() / (1 - case.drop)
+        torch.manual_seed(7)
+        y = call(*values)
+        g = torch.randn(BATCH, HEADS, rows, WIDTH, generator=torch.Generator().manual_seed(2))
+        y.backward(g.transpose(1, 2).reshape(y.shape) if y.dim() == 3 else g)
+        _, gradients = expected(case, values, factors, g)
+        for one, two in zip((x.grad for x in values[:3]), gradients, strict=True):
+            assert one is not None and (one.double() - two).abs().max() <= 1e-5 * max(two.abs().max().item(), 1.0)
+    assert len(SEEN) == 1 and str(ATTENTION_BACKWARD) in SEEN[0]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_of_all_rows_and_columns_is_kept(name: str) -> None:
     case = CASES[name]
@@ -151,6 +172,28 @@ def test_nothing_of_all_rows_and_columns_is_kept(name: str) -> None:
                    options=Options(attention_gradients="kernels"), narrow=False)
     sizes = [n.meta["val"].numel() for n in kept]
     assert sizes and max(sizes) <= BATCH * HEADS * COLUMNS * WIDTH
+
+
+def test_a_checkpoint_computes_its_attention_again() -> None:
+    """The forward pass a second time, logarithms among its results, and gradients from these: nothing but arguments and the seed is kept."""
+    case = CASES["filled"]
+
+    def step(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = checkpoint(case.attention, q, k, v, mask, use_reentrant=False)
+        return y
+
+    values = inputs_of(case)
+    torch.manual_seed(7)
+    factors = RANDOM_BELOW(RANDOM_SEED("cpu"), 1, [BATCH, HEADS, ROWS, COLUMNS], 1 - case.drop).double() / (1 - case.drop)
+    torch.manual_seed(7)
+    g = torch.randn(BATCH, HEADS, ROWS, WIDTH, generator=torch.Generator().manual_seed(2))
+    torch.compile(step, backend="tilefuse", dynamic=False)(*values).backward(g)
+    assert str(ATTENTION_BACKWARD) in SEEN[0]
+    for x, exact in zip(values[:3], expected(case, values, factors, g)[1], strict=True):
+        assert x.grad is not None and (x.grad.double() - exact).abs().max() <= 1e-5 * max(exact.abs().max().item(), 1.0)
+    kept = kept_by(lambda: (nn.Module(), tuple(inputs_of(case))), "ours", lambda _: step, options=Options(attention_gradients="kernels"),
+                   narrow=False)
+    assert [n.meta["val"].dtype for n in kept] == [torch.int64]
 
 
 class Doubled(torch.autograd.Function):
