@@ -175,7 +175,7 @@ def test_nothing_of_all_rows_and_columns_is_kept(name: str) -> None:
 
 
 def test_a_checkpoint_computes_its_attention_again() -> None:
-    """The forward pass a second time, logarithms among its results, and gradients from these: nothing but arguments and the seed is kept."""
+    """The forward pass a second time, with logarithms, and gradients from these: only arguments and the seed are kept."""
     case = CASES["filled"]
 
     def step(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
