@@ -10,7 +10,8 @@ from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.split.parts import parts_are_filled
 
 BIASES = ("dense", "of_heads", "of_batch", "of_columns", "of_rows", "hidden", "padding", "lengths")
-MASKS = ("causal", "added_triangle", "window", "around", "prefix", "documents", "lengths_and_rows", "behind")
+MASKS = ("causal", "added_triangle", "window", "around", "prefix", "documents", "lengths_and_rows", "behind", "first_and_window",
+         "ends_and_window")
 FUNCTIONS = ("slopes", "cap", "temperature")
 
 

@@ -28,7 +28,7 @@ from tilefuse.templates.staged.recomputed.state import BackState
 from tilefuse.templates.staged.recomputed.turn import BackTurn
 from tilefuse.templates.staged.walked.order import each_tile, take_tile
 from tilefuse.templates.staged.walked.results import TileEnd, settle_stores
-from tilefuse.templates.staged.walked.turn_range import emit_turns
+from tilefuse.templates.staged.walked.turn_range import emit_turns, turn_number
 
 
 def compose_back(program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset()) -> Kernel:
@@ -129,15 +129,16 @@ class _Tile:
             if start == stop:
                 continue
             with w.loop("n", stop, start=start, extent=plan.most_turns) as n:
-                self._turn(n, of)
+                self._turn(n, of, start == turns.whole)
 
-    def _turn(self, n: Affine, form: OnlineForm) -> None:
-        """The n-th turn from the end."""
+    def _turn(self, n: Affine, form: OnlineForm, behind_whole: bool = False) -> None:
+        """The n-th turn from the end. behind_whole: a gap may be ahead of it."""
         w, plan = self.w, self.plan
         w.emit(Comment(f"%{', %'.join(p.value for p in form.weighted)}: one turn"))
         # Behind the last turn, none reaches over the end.
         later = plan.length % plan.choice.columns != 0 and n != number(0)
-        turn = w.let("turn", self.turns.last - n, plan.most_turns - int(later))
+        number_ = turn_number(w, self.turns, n) if behind_whole else self.turns.last - n
+        turn = w.let("turn", number_, plan.most_turns - int(later))
         start = self.first + turn * plan.choice.columns
         slot = w.fill_walked(start)
         with w.nested() as inner, w.taking(form):

@@ -45,7 +45,7 @@ from tilefuse.templates.staged.walked.results import TileEnd, settle_stores
 from tilefuse.templates.staged.walked.split.combine import PartsOfTile
 from tilefuse.templates.staged.walked.state import WalkState
 from tilefuse.templates.staged.walked.turn import DeferredTop, PipelinedTurn, round_powers
-from tilefuse.templates.staged.walked.turn_range import emit_turns, range_of_part, turns_of_part
+from tilefuse.templates.staged.walked.turn_range import emit_turns, range_of_part, turn_number, turns_of_part
 
 
 def compose_walk(program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset()) -> Kernel:
@@ -124,7 +124,7 @@ class _Tile:
         """All turns. left: waits for the rows' operand; None where they have arrived, and stay behind the last turn."""
         w, plan, online = self.w, self.plan, self.plan.form.online
         w.emit(Comment(f"%{online.scores[0].value}: the last turn"))
-        last = self.turns.last
+        last = self.turns.last if plan.choice.parts == 1 else w.let("last_turn", turn_number(w, self.turns, number(0)), plan.most_turns)
         keys = w.produce(plan.form.keys, plan.keys, last * plan.choice.columns, number(0))
         biases = self._biases(last, online)
         drawn, drawing = self._draw(last)
@@ -133,7 +133,8 @@ class _Tile:
         round_powers(w, self.scores, self.powers, self.here.size)
         self._turns_before_last()
         w.emit(*(() if left is None else (ReleaseSlots(LEFT),)), Comment(f"%{online.weighted[0].value}: the products of the first turn"))
-        values = w.produce(plan.form.values, plan.values, number(0), self.turns.first * plan.choice.columns)
+        first = self.turns.first if self.turns.gap == number(0) else turn_number(w, self.turns, self.turns.count - 1)
+        values = w.produce(plan.form.values, plan.values, number(0), first * plan.choice.columns)
         w.emit(Consume(VALUES, values, (self._value_product(values), WarpgroupWait(0))))
 
     def _turns_before_last(self) -> None:
@@ -147,7 +148,7 @@ class _Tile:
         for start, stop, form in parts:
             if start != stop:
                 with w.loop("n", stop, start=start, extent=plan.most_turns) as n:
-                    self._turn(n, form)
+                    self._turn(n, form, start == turns.whole)
 
     def _declare(self) -> None:
         w, online = self.w, self.plan.form.online
@@ -160,11 +161,12 @@ class _Tile:
         self.lazy = {t.value: DeferredTop(w, t, self.here.rows) for t in online.tops if is_lazy(w, t)}
         w.emit(Declare(self.scores.name, self.scores.dtype, self.here.size), Declare(self.powers.name, self.powers.dtype, self.here.size))
 
-    def _turn(self, n: Affine, form: OnlineForm) -> None:
-        """The n-th turn from the end, its scores beside the products of the turn behind it."""
+    def _turn(self, n: Affine, form: OnlineForm, behind_whole: bool) -> None:
+        """The n-th turn from the end, its scores beside the products of the turn behind it. behind_whole: a gap may be between them."""
         w, plan = self.w, self.plan
-        turn = w.let("turn", self.turns.last - n, plan.most_turns - 1)
-        behind = turn * plan.choice.columns + plan.choice.columns
+        has_gap = behind_whole and self.turns.gap != number(0)
+        turn = w.let("turn", turn_number(w, self.turns, n) if has_gap else self.turns.last - n, plan.most_turns - 1)
+        behind = (turn_number(w, self.turns, n - 1) if has_gap else turn + 1) * plan.choice.columns
         keys = w.produce(plan.form.keys, plan.keys, turn * plan.choice.columns, number(0))
         values = w.produce(plan.form.values, plan.values, number(0), behind)
         biases = self._biases(turn, form)

@@ -6,6 +6,7 @@
     column < length[batch]               columns below a number that memory holds
     column // 64 < end[row // 64]        columns below 64 times a number that memory holds for each 64 rows
     column < p  or  same[row, column]    nothing is hidden of the columns below p, wherever the rest hides something
+    column < p  or  row - column < w     a gap: the columns from p to row - w are hidden, those on both sides are not
 
 A condition is taken apart where `and` joins conditions that keep elements, and `or` conditions that hide them. Parts that bound no
 columns stay conditions.
@@ -50,22 +51,31 @@ class Edge:
         return max(self.slope * row + self.beyond, 0)
 
 
+# Groups of edges, as of `Bounds`.
+Groups = tuple[tuple[Edge, ...], ...]
+
+
 @dataclass(frozen=True)
 class Bounds:
     """Bounds of a row's columns. ends: columns lie below the greatest edge of each group; starts: and not before the least edge of each.
 
+    gaps: (ends, starts) of columns on both sides of which columns lie: they are below such ends, or not before such starts.
     Numbers of `start` and `end` are the widest that data may give.
     """
 
-    ends: tuple[tuple[Edge, ...], ...] = ()
-    starts: tuple[tuple[Edge, ...], ...] = ()
+    ends: Groups = ()
+    starts: Groups = ()
+    gaps: tuple[tuple[Groups, Groups], ...] = ()
 
     def joined(self, other: Bounds) -> Bounds:
         """Both bounds together."""
-        return Bounds(tuple(dict.fromkeys((*self.ends, *other.ends))), tuple(dict.fromkeys((*self.starts, *other.starts))))
+        return Bounds(*(tuple(dict.fromkeys((*a, *b))) for a, b in (
+            (self.ends, other.ends), (self.starts, other.starts), (self.gaps, other.gaps))))
 
     def either(self, other: Bounds) -> Bounds | None:
         """The bounds of columns that one of both has; None where no such bounds describe them."""
+        if self.gaps or other.gaps:
+            return None
         if self.starts or other.starts:
             if self.ends or other.ends:
                 return None
@@ -80,9 +90,25 @@ class Bounds:
         """The first column of a row."""
         return max((min(e.at(row) for e in group) for group in self.starts if not any(e.data for e in group)), default=0)
 
+    def around(self, other: Bounds) -> Bounds | None:
+        """The bounds of columns that one of both has, where one ends and the other starts: a gap between them. None for others, and where
+        memory has edges for blocks of rows."""
+        first, last = (self, other) if self.ends else (other, self)
+        if not first.ends or not last.starts or first.starts or last.ends or first.gaps or last.gaps:
+            return None
+        return None if any(e.rows for e in (*first.edges, *last.edges)) else Bounds(gaps=((first.ends, last.starts),))
+
+    def gap(self, first_row: int, last_row: int, length: int) -> tuple[int, int]:
+        """First column of the gap of all of some rows, and the first one behind it; (0, 0) for none, and where memory has an edge of it."""
+        for ends, starts in self.gaps:
+            if not any(e.data for group in (*ends, *starts) for e in group):
+                begin, end = Bounds(ends).end(last_row, length), Bounds(starts=starts).start(first_row)
+                return (begin, end) if begin < end else (0, 0)
+        return 0, 0
+
     @property
     def edges(self) -> tuple[Edge, ...]:
-        """All edges."""
+        """All edges, without those of gaps."""
         return tuple(e for group in (*self.ends, *self.starts) for e in group)
 
 
@@ -204,6 +230,9 @@ class Conditions:
         match e:
             case Call(fn, (a, b)) if fn in (OR if keeps else AND):
                 clauses = [c for c in (self._clause(a, keeps), self._clause(b, keeps)) if c is not None]
+                gap = clauses[0].around(clauses[1]) if len(clauses) == 2 else None
+                if gap is not None:
+                    return gap, next(c for c in clauses if c.starts), None
                 if clauses:
                     return Bounds(), clauses[0], None
         return Bounds(), Bounds(), e

@@ -42,12 +42,19 @@ class Turns:
 
     first, end              those that some row has columns of; one at least
     whole_first, whole_end  those of them in which every row has all columns
+    gap                     number of those before `whole_first` that no row has columns of
     """
 
     first: int
     end: int
     whole_first: int
     whole_end: int
+    gap: int = 0
+
+    @property
+    def count(self) -> int:
+        """Turns that are computed."""
+        return self.end - self.first - self.gap
 
 
 def with_limit(form: OnlineForm) -> tuple[OnlineForm, Limit | None]:
@@ -90,7 +97,10 @@ def turns_of(bounds: Bounds, first_row: int, rows: int, columns: int, length: in
     first = min(bounds.start(first_row) // columns, most - 1)
     end = max(-(-min(bounds.end(last_row, length), length) // columns), first + 1)
     whole_end = max(min(inner.end(first_row, length) // columns, end - 1), first)
-    return Turns(first, end, min(-(-inner.start(last_row) // columns), whole_end), whole_end)
+    whole_first = min(-(-inner.start(last_row) // columns), whole_end)
+    gap_begin, gap_end = bounds.gap(first_row, last_row, length)
+    gap = min(gap_end // columns, whole_first) - max(-(-gap_begin // columns), first)
+    return Turns(first, end, whole_first, whole_end, max(gap, 0))
 
 
 def latest(edges: tuple[tuple[Edge, ...], ...], row: int, length: int) -> int:

@@ -146,8 +146,7 @@ class TiledWalk:
 
     def turns(self, row_tile: int) -> int:
         """Turns of a tile of rows in a segment: between the first and the last column that one of its rows has."""
-        turns = self._row_turns[row_tile]
-        return turns.end - turns.first
+        return self._row_turns[row_tile].count
 
     @cached_property
     def _row_turns(self) -> tuple[Turns, ...]:

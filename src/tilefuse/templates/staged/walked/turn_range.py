@@ -28,9 +28,11 @@ class TileTurns:
         first                        last
         | cut | whole | whole | cut | cut |        cut = 2, whole = 4, count = 5
 
-    cut    those from the last one on that a mask cuts, and the last one itself
-    whole  these and those behind them that it cuts nothing of
-    count  all
+    cut      those from the last one on that a mask cuts, and the last one itself
+    whole    these and those behind them that it cuts nothing of
+    count    all that are computed
+    gap      number of those that are left out, behind the whole ones
+    gap_end  the first turn behind these
     """
 
     first: Affine
@@ -38,6 +40,8 @@ class TileTurns:
     cut: Affine
     whole: Affine
     count: Affine
+    gap: Affine = Affine()
+    gap_end: Affine = Affine()
 
 
 def emit_turns(w: RingState, first_row: Affine) -> TileTurns:
@@ -50,7 +54,9 @@ def emit_turns(w: RingState, first_row: Affine) -> TileTurns:
     length, last_row = plan.length, first_row + plan.rows_of_tile - 1
     last = plan.row_tiles * plan.rows_of_tile - 1
     bounds_, inner = limit.bounds, limit.whole
-    of = _Edges(w, length, last, latest(inner.starts, last, length), latest(inner.ends, last, length), w.edges_in_memory)
+    gap_ends, gap_starts = bounds_.gaps[0] if bounds_.gaps else ((), ())
+    of = _Edges(w, length, last, latest((*inner.starts, *gap_starts), last, length), latest((*inner.ends, *gap_ends), last, length),
+                w.edges_in_memory)
     first = number(0)
     if bounds_.starts:
         first = of.two("least", of.start(bounds_.starts, first_row, "least") // columns, number(most - 1), most)
@@ -63,8 +69,26 @@ def emit_turns(w: RingState, first_row: Affine) -> TileTurns:
         whole_end = of.two("greatest", whole_end, first, most + 1)
         whole_first = (of.start(inner.starts, last_row, "greatest") + columns - 1) // columns
         whole_first = of.two("least", whole_first, whole_end, most + 1)
-    cut, whole, count = (w.let(name, end - e, most + 1) for name, e in (("cut", whole_end), ("whole", whole_first), ("count", first)))
-    return TileTurns(first, w.let("last", end - 1, most), cut, whole, count)
+    gap = gap_end = number(0)
+    if bounds_.gaps:
+        begin = of.two("greatest", (of.end(gap_ends, last_row, "greatest") + columns - 1) // columns, first, most + 1)
+        gap_end = of.two("least", of.start(gap_starts, first_row, "least") // columns, whole_first, most + 1)
+        gap = w.let("gap", of.two("greatest", gap_end - begin, number(0), most + 1), most + 1)
+    cut, whole, count = (w.let(name, end - e, most + 1) for name, e in (("cut", whole_end), ("whole", whole_first), ("count", first + gap)))
+    return TileTurns(first, w.let("last", end - 1, most), cut, whole, count, gap, gap_end)
+
+
+def turn_number(w: RingState, turns: TileTurns, n: Affine) -> Affine:
+    """The n-th turn that is computed, from the last one on.
+
+        turns 9 8 7 | gap 6 5 4 3 | 2 1 0        n = 4        turn 1, where 5 would be without the gap
+    """
+    turn = turns.last - n
+    if turns.gap == number(0):
+        return turn
+    most = w.walk.most_turns
+    is_before = lesser(w, greater(w, turns.gap_end - turn, number(0), most + 1), number(1), 2)
+    return turn - _named(w, "left_out", OfTwo("product", is_before, turns.gap), most + 1)
 
 
 @dataclass(frozen=True)
@@ -103,7 +127,7 @@ def turns_of_part(w: RingState, turns: TileTurns, part: PartRange) -> TileTurns:
     if w.walk.of.limit is None:
         return TileTurns(first, last, number(1), count, count)
     cut, whole = (lesser(w, greater(w, e - part.first, number(1), most + 1), count, most + 1) for e in (turns.cut, turns.whole))
-    return TileTurns(first, last, cut, whole, count)
+    return TileTurns(first, last, cut, whole, count, turns.gap, turns.gap_end)
 
 
 def lesser(w: RingState, a: Affine, b: Affine, extent: int) -> Affine:

@@ -15,6 +15,7 @@ from tilefuse.ir.meaning import random_uniform
 from tilefuse.ir.scalar import NUMPY_DTYPES, Index, Read, call, const
 
 SCALE, CAP = 0.25, 2.0
+FIRST = 9
 LOWEST = float("-inf")
 Values = dict[str, np.ndarray]
 
@@ -114,6 +115,8 @@ class Gradient:
             kept = {"causal": lambda: b.elementwise("le", column, row),
                     "window": lambda: b.elementwise("lt", b.elementwise("sub", row, column), number),
                     "prefix": lambda: b.elementwise("logical_or", b.elementwise("le", column, row), b.elementwise("lt", column, number)),
+                    "first": lambda: b.elementwise("logical_or", b.elementwise("lt", b.elementwise("sub", row, column), number),
+                                                   b.elementwise("lt", column, b.full((1, 1, 1), FIRST, I64))),
                     }[name]()
         return b.where(kept, s, b.full((1, 1, 1), LOWEST, F32))
 
@@ -156,7 +159,8 @@ class Gradient:
                     s = s + bias
                 case _:
                     kept = {"causal": column <= row, "window": row - column < self.window,
-                            "prefix": (column <= row) | (column < self.window), "hidden": values["hidden"],
+                            "prefix": (column <= row) | (column < self.window),
+                            "first": (row - column < self.window) | (column < FIRST), "hidden": values["hidden"],
                             "documents": same}[name]
                     s = np.where(kept, s, LOWEST)
         with np.errstate(divide="ignore"):

@@ -35,6 +35,8 @@ CASES = {
     "keys, odd width": (Gradient(rows=70, keys=40, inner=72, heads=1), WalkedBack(32, 1, 1, 2, 1, 1)),
     "keys, causal": (Gradient(scores=("causal",), rows=200, keys=200), WalkedBack(32, 1, 2, 3, 2, 3)),
     "keys, window": (Gradient(scores=("window", "causal"), rows=180, keys=180, dtype=BF16), WalkedBack(16, 1, 1, 2, 1, 4)),
+    "keys, first columns and window": (Gradient(scores=("first", "causal"), rows=180, keys=180, dtype=BF16), WalkedBack(16, 1, 1, 2, 1, 4)),
+    "queries, first columns and window": (Gradient("queries", ("first", "causal"), rows=180, keys=180), WalkedBack(16, 1, 1, 2, 1, 4)),
     "keys, prefix": (Gradient(scores=("prefix",), rows=150, keys=150, window=50), WalkedBack(32, 1, 1, 2, 1, 3)),
     "keys, causal, heads that share them": (Gradient(scores=("causal",), rows=96, keys=130, group=3), WalkedBack(16, 1, 2, 3, 1, 3)),
     "keys, causal, shared, turns that divide no head": (Gradient(scores=("causal",), rows=40, keys=56, group=2, dtype=BF16),

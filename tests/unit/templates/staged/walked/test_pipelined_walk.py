@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, compiler
 from tests.unit.templates.online_graphs import masked, merged_heads, two_of_each
-from tests.unit.templates.staged.walked.variants import Variant
+from tests.unit.templates.staged.walked.variants import FIRST, Variant
 from tests.unit.templates.staged.walked.walk_cases import CASES, Case
 from tests.unit.templates.staged.walked.walk_runs import assert_agrees_with_f64
 from tests.unit.templates.stitched_graphs import attention
@@ -110,24 +110,27 @@ def test_masks_end_rows() -> None:
 
 @pytest.mark.parametrize(("scores", "rows", "columns", "window"), [
     (("window",), 512, 64, 100), (("window",), 500, 32, 1), (("around",), 512, 64, 64), (("around",), 330, 48, 7),
-    (("prefix",), 512, 64, 130), (("prefix", "around"), 512, 64, 64),
+    (("prefix",), 512, 64, 130), (("prefix", "around"), 512, 64, 64), (("first_and_window",), 512, 32, 40),
+    (("first_and_window",), 700, 16, 3), (("first_and_window", "around"), 512, 64, 64),
 ])
 def test_turns_of_masks(scores: tuple[str, ...], rows: int, columns: int, window: int) -> None:
     """The turns with elements, and those without a hidden one, of the first tiles: never fewer, never more than every element says."""
     form = walk_form(Variant(scores, rows=rows, keys=rows, window=window).graph(), {})
     assert isinstance(form, WalkForm) and form.limit is not None
-    found = [turns_of(form.limit.bounds, 64 * n, 64, columns, rows) for n in range(-(-rows // 64))]
+    found = [turns_of(form.limit.bounds, 64 * n, 64, columns, rows, form.limit.whole) for n in range(-(-rows // 64))]
     kept = np.ones((64 * len(found), -(-rows // columns) * columns), dtype=bool)
     row, column = np.indices(kept.shape)
     for name in scores:
         kept &= {"window": (column <= row) & (row - column < window), "around": abs(row - column) <= window,
-                 "prefix": (column <= row) | (column < window)}[name]
+                 "prefix": (column <= row) | (column < window),
+                 "first_and_window": (column <= row) & ((row - column < window) | (column < FIRST))}[name]
     kept &= column < rows
     for n, t in enumerate(found):
         tiles = kept[64 * n:64 * n + 64].reshape(64, -1, columns)
         some, all_ = tiles.any((0, 2)), tiles.all((0, 2))
         assert (t.first, t.end) == (int(some.argmax()), len(some) - int(some[::-1].argmax()))
-        assert all(all_[t.whole_first:t.whole_end]) and t.whole_end - t.whole_first == all_[:t.end - 1].sum()
+        assert t.count == some.sum() and all(all_[t.whole_first:t.whole_end])
+        assert t.whole_end - t.whole_first == all_[t.first if "first_and_window" not in scores else t.whole_first:t.end - 1].sum()
 
 
 def test_tiles_that_a_mask_shortens_are_shared_evenly() -> None:

@@ -12,6 +12,8 @@ from tilefuse.ir.dtype import BOOL, F16, F32, I32, I64, DType
 from tilefuse.ir.graph import Graph
 
 LOWEST = float("-inf")
+# Columns that rows see beside a window.
+FIRST = 10
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,20 @@ class _Scores:
         """A prefix and the columns up to the row."""
         early = self.b.elementwise("lt", self.column, self._number(self.of.window))
         return self._kept(self.b.elementwise("logical_or", early, self.b.elementwise("le", self.column, self.row)), s)
+
+    def first_and_window(self, s: str) -> str:
+        """The first columns and a window, up to the row: a gap lies between them."""
+        return self._kept(self._up_to_row(self.b.elementwise("lt", self.column, self._number(FIRST))), s)
+
+    def ends_and_window(self, s: str) -> str:
+        """The same with first columns whose number memory holds."""
+        return self._kept(self._up_to_row(self.b.elementwise("lt", self.column, self._ends())), s)
+
+    def _up_to_row(self, early: str) -> str:
+        distance = self.b.elementwise("sub", self.row, self.column)
+        near = self.b.elementwise("lt", distance, self._number(self.of.window))
+        return self.b.elementwise("logical_and", self.b.elementwise("logical_or", near, early),
+                                  self.b.elementwise("ge", distance, self._number(0)))
 
     def documents(self, s: str) -> str:
         """Columns of the row's own document up to it: the first condition is data."""
