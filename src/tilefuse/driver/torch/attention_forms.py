@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -57,6 +57,7 @@ class JointAttention:
     scores        before the softmax, of all lead dimensions
     keys          the turned ones that the first product multiplies by: [heads, width, columns]
     of_queries, of_keys, of_values  the products that give gradients; None where nothing asks for them. Those of the keys are turned
+    readers       (node, its operand): other readers of the gradient of the scores, which is that of a mask that is added
     """
 
     softmax: Node
@@ -72,6 +73,7 @@ class JointAttention:
     of_queries: Node | None
     of_keys: Node | None
     of_values: Node | None
+    readers: tuple[tuple[Node, Node], ...] = ()
 
 
 def attentions(graph: torch.fx.Graph, backward: set[Node]) -> Iterator[JointAttention]:
@@ -112,12 +114,16 @@ class _Reading:
         factor = scale * (dropout.factor if dropout else 1.0)
         if of_scores is None or not math.isclose(of_scores.factor, factor, rel_tol=_ROUNDING):
             return None
+        of_mask = dropout.factor if dropout else 1.0
+        if any(mask is None or not mask.is_added or not math.isclose(of_scores.factors[x], of_mask, rel_tol=_ROUNDING)
+               for _, x in of_scores.readers):
+            return None
         ends = [n for n in of_scores.ends if n not in (of_scores.of_queries, of_scores.of_keys)]
         of_values = next((n for n in self._turned_times(weights) if n.args[1] is gradient), None)
         if ends or any(n is not of_values for n in self._turned_times(weights)):
             return None
         return JointAttention(self.softmax, scores, queries, keys, values, result, gradient, scale, mask, dropout,
-                              of_scores.of_queries, of_scores.of_keys, of_values)
+                              of_scores.of_queries, of_scores.of_keys, of_values, tuple(of_scores.readers))
 
     # -- forward -----------------------------------------------------------------------------------------------------------
 
@@ -180,12 +186,18 @@ class _Gradient:
 
 @dataclass
 class _Ends:
-    """Products that read the gradient of the scores. factor: of that gradient."""
+    """Products that read the gradient of the scores. factor: of that gradient.
+
+    readers  other nodes, each with the form of the gradient that it reads
+    factors  of these forms
+    """
 
     factor: float
     ends: list[Node]
     of_queries: Node | None = None
     of_keys: Node | None = None
+    readers: list[tuple[Node, Node]] = field(default_factory=list)
+    factors: dict[Node, float] = field(default_factory=dict)
 
 
 class _Derivative:
@@ -201,8 +213,10 @@ class _Derivative:
         queries, keys = _operands(product)
         ends = _Ends(0.0, [])
         for node in self._in_order(of_weights):
-            if node.op == "output":
-                return None
+            read = [n for n in node.all_input_nodes if n in self.known]
+            if not read:
+                # Behind a reader.
+                continue
             if node.target is BMM:
                 of = self.known.get(node.args[0]) or self.known.get(node.args[1])
                 if of is None or of.kind != "scores" or ends.factor not in (0.0, of.factor):
@@ -214,10 +228,14 @@ class _Derivative:
                 if node.args[1] in self.known and _is_turned(node.args[0]) and node.args[0].args[0] is queries:
                     ends.of_keys = node
                 continue
-            gradient = self._gradient(node)
-            if gradient is None:
+            gradient = None if node.op == "output" else self._gradient(node)
+            if gradient is not None:
+                self.known[node] = gradient
+            elif all(self.known[n].kind == "scores" for n in read):
+                ends.readers += [(node, n) for n in read]
+                ends.factors |= {n: self.known[n].factor for n in read}
+            else:
                 return None
-            self.known[node] = gradient
         return ends if ends.ends else None
 
     def _in_order(self, start: Node) -> list[Node]:

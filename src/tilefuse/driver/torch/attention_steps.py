@@ -1,7 +1,8 @@
 """Attention in a training step: its derivative from the logarithms of its sums, so that neither softmax nor mask is kept.
 
     l = logarithm of the sum of exp(s)                           beside the softmax, a number a row
-    dq, dk, dv = attention_backward(g, q, k, v, y, l, seed)      in place of the softmax's derivative and its four products
+    dq, dk, dv, db = attention_backward(g, q, k, v, y, l, seed)  in place of the softmax's derivative and its four products; db is the
+                                                                 gradient of a mask that is added, such as a learned bias
 
 Taken where kernels hold the gradients and are predicted faster than products with a softmax between them that memory keeps (option
 `attention_gradients`). Named sizes count as those of the traced call.
@@ -91,10 +92,11 @@ def _types(of: JointAttention) -> dict[str, Type] | None:
     width, depth = _shape(of.queries)[-1], _shape(of.values)[-1]
     dtypes = {n.meta["val"].dtype for n in (of.queries, of.keys, of.values, of.result, of.gradient)}
     dtype = DTYPE_BY_TORCH.get(dtypes.pop()) if len(dtypes) == 1 else None
-    if dtype is None or width != depth:
+    if dtype is None:
         return None
-    of_rows, of_columns = Type(dtype, (*lead, rows, width)), Type(dtype, (*lead, columns, width))
-    types = {"q": of_rows, "k": of_columns, "v": of_columns, "y": of_rows, "g": of_rows, "l": Type(F32, (*lead, rows, 1))}
+    types = {name: Type(dtype, (*lead, length, columns_of)) for name, length, columns_of in (
+        ("q", rows, width), ("k", columns, width), ("v", columns, depth), ("y", rows, depth), ("g", rows, depth))}
+    types["l"] = Type(F32, (*lead, rows, 1))
     if of.mask is not None:
         mask = of.mask.value.meta["val"]
         of_mask = DTYPE_BY_TORCH.get(mask.dtype)
@@ -110,8 +112,15 @@ def _call(of: JointAttention, types: dict[str, Type]) -> AttentionGradientCall:
     results = [name if node is not None else "" for name, node in zip(("dq", "dk", "dv"), _products(of), strict=True)]
     drop = of.dropout
     return AttentionGradientCall("g", "q", "k", "v", "y", "l", "mask" if of.mask else "", of.scale, False, "own",
-                                 (results[0], results[1], results[2], ""), 1, drop.probability if drop else 0.0, "seed" if drop else "",
-                                 drop.number if drop else 0, "factors" if "factors" in types else "")
+                                 (results[0], results[1], results[2], "db" if of.readers else ""), 1,
+                                 drop.probability if drop else 0.0, "seed" if drop else "",
+                                 drop.number if drop else 0, "factors" if "factors" in types else "",
+                                 _dtype_of_mask(of) == torch.float32 and types["q"].dtype != F32)
+
+
+def _dtype_of_mask(of: JointAttention) -> torch.dtype | None:
+    """The type of the mask's gradient, the widest that a reader has; None where nothing reads it."""
+    return max((x.meta["val"].dtype for _, x in of.readers), key=lambda t: t.itemsize, default=None)
 
 
 def _shape(node: Node) -> tuple[int, ...]:
@@ -150,6 +159,12 @@ class _Rewriting(JointCode):
             for product, gradient in zip(_products(of), gradients, strict=True):
                 if product is not None:
                     product.replace_all_uses_with(gradient)
+        for reader, x in of.readers:
+            with self.graph.inserting_before(reader):
+                shape, dtype = x.meta["val"].shape, x.meta["val"].dtype
+                form = self.call(_ATEN.view.default, self.of_mask, self.extents(shape))
+                form = form if form.meta["val"].dtype == dtype else self.call(_ATEN._to_copy.default, form, dtype=dtype)
+                reader.replace_input_with(x, form)
 
     def _logarithms(self) -> tuple[Node, Node | None]:
         """Logarithms of the rows' sums; and factors of the powers, where these are inexact.
@@ -187,7 +202,9 @@ class _Rewriting(JointCode):
         if of.mask is not None and not of.mask.is_added and not of.mask.is_visible:
             mask = self.call(_ATEN.logical_not.default, mask)
         called = self.call(ATTENTION_BACKWARD, g, q, k, v, y, logarithms, mask, factors, drop.seed if drop else None,
-                           drop.number if drop else 0, drop.probability if drop else 0.0, False, of.scale)
+                           drop.number if drop else 0, drop.probability if drop else 0.0, False, of.scale, _dtype_of_mask(of))
+        if of.readers:
+            self.of_mask = self.call(operator.getitem, called, 3)
         for n, x in enumerate((of.queries, keys, of.values)):
             gradient = self.call(_ATEN.view.default, self.call(operator.getitem, called, n), self.extents(x.meta["val"].shape))
             yield self.call(_ATEN.transpose.int, gradient, 1, 2) if x is keys else gradient

@@ -6,9 +6,10 @@ tilefuse that takes the seed of a dropout as well (`frontends/torch/own/attentio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tilefuse.ir.graph import Attribute, Graph, Node
+from tilefuse.ir.dtype import F32
+from tilefuse.ir.graph import Attribute, Graph, Node, Type
 from tilefuse.ir.library.attention_call import group_of, operand_of_argument
 
 # Operators of torch by the kernels that compute them, with the names of their positional arguments.
@@ -40,6 +41,7 @@ class AttentionGradientCall:
     library    the kernels that compute it
     dropout    probability by which powers are dropped: by random numbers of the key `seed` + `number`, of places in [lead, rows, columns]
     factors    of each row's powers, where logarithms are too large to be exact; "" for none
+    wide_bias  whether the gradient of the bias is f32
     """
 
     gradient: str
@@ -58,6 +60,7 @@ class AttentionGradientCall:
     seed: str = ""
     number: int = 0
     factors: str = ""
+    wide_bias: bool = False
 
     @property
     def operands(self) -> Mapping[str, str]:
@@ -116,11 +119,14 @@ def _call(nodes: list[Node], graph: Graph) -> AttentionGradientCall | None:
     scale = argument_by_name.get("scale")
     factor = float(scale) if isinstance(scale, float | int) else types[0].shape[-1] ** -0.5
     gradients = (name_by_number.get(0, ""), name_by_number.get(1, ""), name_by_number.get(2, ""), name_by_number.get(3, ""))
-    if gradients[3] and (not mask or graph.type_of(gradients[3]) != replace(types[0], shape=(*types[0].shape[:-1], types[1].shape[-2]))):
+    of_bias = graph.type_of(gradients[3]) if gradients[3] else None
+    wide_bias = of_bias is not None and of_bias.dtype == F32 != types[0].dtype
+    scores = Type(F32 if wide_bias else types[0].dtype, (*types[0].shape[:-1], types[1].shape[-2]))
+    if of_bias is not None and (not mask or of_bias != scores):
         return None
     causal = bool(argument_by_name.get("is_causal"))
     return AttentionGradientCall(gradient, q, k, v, y, logarithms, mask, factor, causal, library, gradients, group,
-                                 float(dropout), seed if dropout else "", number_, factors)
+                                 float(dropout), seed if dropout else "", number_, factors, wide_bias)
 
 
 def _number(node: Node) -> int:

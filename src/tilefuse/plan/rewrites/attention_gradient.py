@@ -228,8 +228,9 @@ class _Writer:
         b, v = self.b, self.values
         k, value = (b.repeat_interleave(v[n], self.of.group, -3) if self.of.group > 1 else v[n] for n in "kv")
         shape = (*self.lead, self.rows, 1)
-        _, ds = self._elements(v["q"], k, v["g"], value, shape, turned=False)
-        return self._scaled(b.matmul(ds, k)), ds
+        _, exact = self._elements(v["q"], k, v["g"], value, shape, turned=False)
+        ds = b.cast(exact, self.dtype)
+        return self._scaled(b.matmul(ds, k)), self._times(exact if self.of.wide_bias else ds, self.factor)
 
     def of_keys(self, results: tuple[str, ...]) -> dict[str, str]:
         """Gradients of keys and values: rows of all heads of a group are walked one after another."""
@@ -237,7 +238,7 @@ class _Writer:
         q, g = (self._joined(v[n]) for n in "qg")
         lead = b.shape_of(v["k"])[:-2]
         p, ds = self._elements(v["k"], q, v["v"], g, (*lead, 1, self.rows * self.of.group), turned=True)
-        gradients = {"dk": self._scaled(b.matmul(ds, q))} if "dk" in results else {}
+        gradients = {"dk": self._scaled(b.matmul(b.cast(ds, self.dtype), q))} if "dk" in results else {}
         return gradients | ({"dv": self._times(b.matmul(p, g), self.factor)} if "dv" in results else {})
 
     def _joined(self, value: str) -> str:
@@ -249,8 +250,8 @@ class _Writer:
 
     def _elements(self, left: str, right: str, left_gradient: str, right_gradient: str, shape: tuple[int, ...],
                   turned: bool) -> tuple[str, str]:
-        """Powers that are not dropped, and gradients of the scores, both rounded to operands. shape: of a value of the rows, beside the
-        scores."""
+        """Powers that are not dropped, rounded to operands, and gradients of the scores. shape: of a value of the rows, beside the scores.
+        """
         b = self.b
         s = b.cast(b.matmul(left, right, transpose_b=True), F32)
         of_scores = b.cast(b.matmul(left_gradient, right_gradient, transpose_b=True), F32)
@@ -265,7 +266,7 @@ class _Writer:
             is_left, zero = self._is_left(b.shape_of(p), turned), self._number(0.0, (1,) * len(shape))
             weights, of_scores = (b.where(is_left, x, zero) for x in (p, of_scores))
         ds = b.elementwise("mul", p, b.elementwise("sub", of_scores, row_sums))
-        return b.cast(weights, self.dtype), b.cast(ds, self.dtype)
+        return b.cast(weights, self.dtype), ds
 
     def _is_left(self, shape: tuple[int, ...], turned: bool) -> str:
         """Elements that are not dropped, by the random numbers that the forward pass drew: those of [lead, rows, columns] of the queries'
@@ -310,7 +311,7 @@ class _Writer:
         b = self.b
         if factor == 1.0:
             return y
-        return b.cast(b.elementwise("mul", b.cast(y, F32), self._number(factor, (1,) * len(b.shape_of(y)))), self.dtype)
+        return b.cast(b.elementwise("mul", b.cast(y, F32), self._number(factor, (1,) * len(b.shape_of(y)))), b.dtype_of(y))
 
     def _number(self, x: float, shape: tuple[int, ...]) -> str:
         return self.b.full(shape, x, F32)

@@ -220,12 +220,45 @@ def _read_twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.T
     return p @ v + p.square().sum(-1, keepdim=True)
 
 
-def _added_in_training(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return torch.softmax(q @ k.mT + q.sum(-1, keepdim=True) * k.sum(-1)[:, :, None], -1) @ v
+def _scaled_bias(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(q @ k.mT + 3.0 * (q.sum(-1, keepdim=True) + k.sum(-1)[:, :, None]), -1) @ v
+
+
+def _with_bias(drop: float, wide: bool) -> Callable[..., torch.Tensor]:
+    """As T5 has it: a learned bias that batches share."""
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        s = (q @ k.mT).float() + bias if wide else q @ k.mT + bias
+        return F.dropout(F.softmax(s.float(), -1).to(q.dtype), drop) @ v
+    return run
+
+
+@pytest.mark.parametrize(("dtype", "wide", "drop"), [(torch.float32, False, 0.0), (torch.bfloat16, False, 0.0), (torch.bfloat16, True, 0.0),
+                                                     (torch.float32, False, 0.2)])
+@pytest.mark.parametrize(("lead", "dynamic"), [((1, HEADS), False), ((BATCH, 1), False), ((BATCH, HEADS), False), ((1, HEADS), True)])
+def test_a_bias_has_its_gradient(dtype: torch.dtype, wide: bool, drop: float, lead: tuple[int, int], dynamic: bool) -> None:
+    """Added up over the batches, or over the heads, that share it, and dense, also over named sizes; from a call that stores it."""
+    random = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(BATCH, HEADS, n, WIDTH, generator=random).mul(0.5).to(dtype).requires_grad_() for n in (ROWS, COLUMNS, COLUMNS))
+    bias = torch.randn(*lead, ROWS, COLUMNS, generator=random).to(torch.float32 if wide else dtype).requires_grad_()
+    run = _with_bias(drop, wide)
+    torch.manual_seed(7)
+    y = torch.compile(run, backend="tilefuse", dynamic=dynamic)(q, k, v, bias)
+    g = torch.randn(y.shape, generator=torch.Generator().manual_seed(2)).to(dtype)
+    y.backward(g)
+    assert str(ATTENTION_BACKWARD) in SEEN[0] and sum("bmm" in n for n in SEEN[0]) == 2
+    torch.manual_seed(7)
+    factors = RANDOM_BELOW(RANDOM_SEED("cpu"), 1, [BATCH, HEADS, ROWS, COLUMNS], 1 - drop).double() / (1 - drop) if drop else 1.0
+    exact = [x.detach().double().requires_grad_() for x in (q, k, v, bias)]
+    one, two, three, four = exact
+    (torch.softmax(one @ two.mT + four, -1) * factors @ three).backward(g.double())
+    close = {torch.float32: 1e-5, torch.bfloat16: 2.0**-5}[dtype]
+    for x, wanted in zip((q, k, v, bias), exact, strict=True):
+        assert x.grad is not None and wanted.grad is not None
+        assert (x.grad.double() - wanted.grad).abs().max() <= close * max(wanted.grad.abs().max().item(), 1.0)
 
 
 NONE = {"scaled gradients": _with(Doubled.apply), "capped": _with(torch.tanh), "hidden by a number": _with(lambda s: s, -1e9),
-        "powers that are read twice": _read_twice, "a bias with a gradient": _added_in_training,
+        "powers that are read twice": _read_twice, "a temperature of the bias": _scaled_bias,
         "temperature behind the mask": lambda q, k, v, mask: torch.softmax((q @ k.mT + mask) * 0.5, -1) @ v}
 
 
@@ -249,8 +282,8 @@ def test_the_faster_derivative_by_predicted_times(taken: str, drop: float, is_ta
     assert any(tuple(n.meta["val"].shape[-2:]) == (length, 1) for n in kept) == is_taken
 
 
-def parts_of(case: Case, length: int, width: int) -> list[Imported]:
-    """Forward and backward graph of a step, with the sizes of a model."""
+def parts_of(case: Case, length: int, width: int, of_mask: tuple[int, ...] = ()) -> list[Imported]:
+    """Forward and backward graph of a step, with the sizes of a model. of_mask: shape of a mask that is learned."""
     parts: list[Imported] = []
 
     def divide(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> Any:
@@ -264,7 +297,8 @@ def parts_of(case: Case, length: int, width: int) -> list[Imported]:
 
     with FakeTensorMode(allow_non_fake_inputs=True):
         values = [torch.randn(4, 16, length, width, dtype=case.dtype, requires_grad=True) for _ in range(3)]
-        mask = torch.zeros(4, 1, 1, length, dtype=case.dtype if case.mask == "numbers" else torch.bool)
+        mask = torch.zeros(of_mask or (4, 1, 1, length), dtype=case.dtype if case.mask == "numbers" else torch.bool,
+                           requires_grad=bool(of_mask))
         torch.compile(case.attention, dynamic=False, backend=aot_autograd(
             fw_compiler=run, bw_compiler=run, decompositions=decompositions_with_gradients(), partition_fn=divide))(*values, mask)
     return parts
@@ -281,3 +315,35 @@ def test_a_step_is_one_walk_forward_and_two_backward(name: str) -> None:
     assert [t for t in templates[0] if t != "pointwise"] == ["pipelined_walk"] and len(templates[1]) == 3
     assert [c.operator for plan in plans for c in plan.library_calls] == ["random_seed"] * bool(CASES[name].drop)
     assert sorted(templates[1]) == ["rows", "walked_back", "walked_back"]
+
+
+@pytest.mark.parametrize("of_mask", [(1, 16, 512, 512), (4, 16, 512, 512)])
+def test_a_bias_comes_by_copies_and_its_gradient_leaves_beside_that_of_the_queries(of_mask: tuple[int, ...]) -> None:
+    """On an H200: one walk forward; behind the row sums two walks, the queries' with the elements, and the sum over batches that share."""
+    case = replace(CASES["numbers"], attention=added(0.0), drop=0.0, dtype=torch.bfloat16)
+    plans = [generate(part.graph, constants=part.constants, device=H200, options=Options(attention_gradients="kernels"),
+                      input_layouts=part.layouts).plan for part in parts_of(case, 512, 64, of_mask)]
+    templates = [[k.program.template for k in plan.kernels] for plan in plans]
+    assert templates[0] == ["pipelined_walk"] and not any(plan.library_calls for plan in plans)
+    assert [t for t in templates[1] if t in ("rows", "walked_back")] == ["rows", "walked_back", "walked_back"]
+    assert len(templates[1]) == (3 if of_mask[0] == 4 else 4)
+    walks = [k for k in plans[1].kernels if k.program.template == "walked_back"]
+    assert all(dict(k.program.parameters)["bias_ring"] for k in walks)
+    elements = [v for k in walks for v in k.pattern.written if plans[1].graph.type_of(v).shape == (4, 16, 512, 512)]
+    assert len(elements) == 1
+
+
+@pytest.mark.parametrize("depth", [16, 48])
+def test_values_of_another_width(depth: int) -> None:
+    """Gradients of queries, keys and values against f64."""
+    random = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(BATCH, HEADS, n, e, generator=random, requires_grad=True)
+               for n, e in ((ROWS, WIDTH), (COLUMNS, WIDTH), (COLUMNS, depth)))
+    y = torch.compile(plain(0.0), backend="tilefuse", dynamic=False)(q, k, v, q)
+    y.sum().backward()
+    assert str(ATTENTION_BACKWARD) in SEEN[0]
+    exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    plain(0.0)(*exact, exact[0]).sum().backward()
+    for x, wanted in zip((q, k, v), exact, strict=True):
+        assert x.grad is not None and wanted.grad is not None
+        assert (x.grad.double() - wanted.grad).abs().max() <= 1e-5
