@@ -12,12 +12,16 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_warpgroup_products(), 
 BATCH, HEADS, WIDTH = 2, 8, 64
 
 
-@pytest.mark.parametrize(("length", "drop", "hides"), [(512, 0.1, False), (512, 0.1, True), (197, 0.3, False), (256, 0.0, False)])
-def test_gradients_are_those_of_the_drawn_mask(length: int, drop: float, hides: bool) -> None:
-    """Products and a softmax in bf16 against f64 with the same mask, which the generator's state decides; the step keeps little memory."""
+@pytest.mark.parametrize(("length", "drop", "hides", "called"), [
+    (512, 0.1, False, False), (512, 0.1, True, False), (197, 0.3, False, False), (256, 0.0, False, False), (512, 0.1, False, True)])
+def test_gradients_are_those_of_the_drawn_mask(length: int, drop: float, hides: bool, called: bool) -> None:
+    """Products and a softmax in bf16, or torch's operator, against f64 with the same mask, which the generator's state decides; the step
+    keeps little memory."""
     lowest = torch.finfo(torch.bfloat16).min
 
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if called:
+            return F.scaled_dot_product_attention(q, k, v, dropout_p=drop)
         s = q @ k.mT * WIDTH**-0.5
         return F.dropout(torch.softmax(s + mask if hides else s, -1, dtype=torch.float32).to(q.dtype), drop) @ v
 

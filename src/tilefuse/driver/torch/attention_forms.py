@@ -346,10 +346,10 @@ def _masked(node: Node) -> tuple[Node, float, Mask] | None:
         return None
     if _leads_to_product(added) and not _leads_to_product(x):
         x, added = added, x
-    return x, 1.0, _of_zeros(added) or Mask(added, is_added=True)
+    return x, 1.0, of_zeros(added) or Mask(added, is_added=True)
 
 
-def _of_zeros(added: Node) -> Mask | None:
+def of_zeros(added: Node) -> Mask | None:
     """The condition of a mask that is 0 or -inf."""
     root = _root(added)
     if root.target is not _ATEN.where.self:

@@ -19,7 +19,9 @@ from torch.fx import Graph, Node
 
 from tilefuse.base.options import Options
 from tilefuse.driver.torch.attention_forms import JointAttention, attentions
+from tilefuse.driver.torch.called_attention import WrittenOut, called_attentions
 from tilefuse.driver.torch.joint_code import JointCode, known_size
+from tilefuse.driver.torch.redrawn import SeededCode
 from tilefuse.frontends.torch.ops import DTYPE_BY_TORCH
 from tilefuse.frontends.torch.own.attention import ATTENTION_BACKWARD
 from tilefuse.ir.building.tensor import TensorBuilder
@@ -34,18 +36,34 @@ from tilefuse.target.device import DeviceSpec
 _ATEN = torch.ops.aten
 
 
-def recompute_attention(graph: Graph, backward: set[Node], device: DeviceSpec, options: Options) -> None:
-    """Rewrites the attentions of a joint graph whose gradients kernels compute faster from logarithms. backward: values of that part."""
+def recompute_attention(graph: Graph, backward: set[Node], seeded: SeededCode, device: DeviceSpec, options: Options) -> None:
+    """Rewrites the attentions of a joint graph whose gradients kernels compute faster from logarithms. backward: values of that part.
+    seeded: draws further masks."""
     if options.attention_gradients == "library" or options.eager_rounding or device.kind != "cuda":
         return
     judge = _Judge(device, options.attention_gradients == "kernels")
-    rewritten = False
+    rewritten = judge.always and _write_out_calls(graph, seeded, judge)
     for attention in list(attentions(graph, backward)):
         if judge.takes(attention):
             _Rewriting(graph, attention).write()
             rewritten = True
     if rewritten:
         graph.eliminate_dead_code()
+        for seed in [n for n in seeded.seeds.values() if not n.users]:
+            graph.erase_node(seed)
+
+
+def _write_out_calls(graph: Graph, seeded: SeededCode, judge: _Judge) -> bool:
+    """Rewrites the library's calls with dropout whose gradients kernels hold. Returns whether there are any."""
+    calls = list(called_attentions(graph))
+    for called in calls:
+        code = WrittenOut(called, seeded)
+        attention = code.attention()
+        if judge.takes(attention):
+            rewriting = _Rewriting(graph, attention)
+            rewriting.write_logarithms()
+            code.replace(attention, rewriting.gradients())
+    return bool(calls)
 
 
 @dataclass
@@ -144,19 +162,22 @@ class _Rewriting(JointCode):
         super().__init__(graph, of.softmax.meta["val"].fake_mode)
         self.of = of
 
+    def write_logarithms(self) -> None:
+        """The logarithms beside the softmax."""
+        with self.graph.inserting_before(self.of.softmax.next):
+            self.notes = _notes(self.of.softmax)
+            self.logarithms, self.factors = self._logarithms()
+
     def write(self) -> None:
         """The logarithms beside the softmax, and the call in place of the products that give gradients."""
         of = self.of
-        with self.graph.inserting_before(of.softmax.next):
-            self.notes = _notes(of.softmax)
-            logarithms, factors = self._logarithms()
+        self.write_logarithms()
         # Every operand of the products that give gradients stands before the first of them.
         order = {node: at for at, node in enumerate(self.graph.nodes)}
         users = sorted((n for n in of.gradient.users if n.target is _ATEN.bmm.default), key=order.__getitem__)
         with self.graph.inserting_before(users[0]):
             self.notes = _notes(users[0])
-            gradients = self._gradients(logarithms, factors)
-            for product, gradient in zip(_products(of), gradients, strict=True):
+            for product, gradient in zip(_products(of), self.gradients(), strict=True):
                 if product is not None:
                     product.replace_all_uses_with(gradient)
         for reader, x in of.readers:
@@ -191,8 +212,11 @@ class _Rewriting(JointCode):
         hidden = self.call(_ATEN.eq.Scalar, logarithms, float("-inf"))
         return logarithms, self.call(_ATEN.where.self, hidden, of_zero, factors) if is_safe else factors
 
-    def _gradients(self, logarithms: Node, factors: Node | None) -> Iterator[Node]:
-        """Gradients of the queries, the turned keys and the values, of three dimensions like the products' operands."""
+    def gradients(self) -> Iterator[Node]:
+        """Gradients of the queries, the turned keys and the values, of three dimensions like the products' operands.
+
+        Requires: `write_logarithms` came before.
+        """
         of, drop = self.of, self.of.dropout
         lead = self.of.scores.meta["val"].shape[:-2]
         keys = self.call(_ATEN.transpose.int, of.keys, 1, 2)
@@ -201,7 +225,7 @@ class _Rewriting(JointCode):
         mask = of.mask.value if of.mask is not None else None
         if of.mask is not None and not of.mask.is_added and not of.mask.is_visible:
             mask = self.call(_ATEN.logical_not.default, mask)
-        called = self.call(ATTENTION_BACKWARD, g, q, k, v, y, logarithms, mask, factors, drop.seed if drop else None,
+        called = self.call(ATTENTION_BACKWARD, g, q, k, v, y, self.logarithms, mask, self.factors, drop.seed if drop else None,
                            drop.number if drop else 0, drop.probability if drop else 0.0, False, of.scale, _dtype_of_mask(of))
         if of.readers:
             self.of_mask = self.call(operator.getitem, called, 3)

@@ -78,8 +78,9 @@ def prepare(joint: GraphModule, num_results: int, static: Iterable[int], device:
     joint.graph.eliminate_dead_code()
     keep_near_places(joint.graph)
     joint.graph = fx_graph_cse(joint.graph)
-    draw_by_seed(joint.graph, Step(joint.graph, num_results, frozenset(static), device).backward)
-    recompute_attention(joint.graph, Step(joint.graph, num_results, frozenset(static), device).backward, device, options)
+    seeded = draw_by_seed(joint.graph, Step(joint.graph, num_results, frozenset(static), device).backward)
+    backward = Step(joint.graph, num_results, frozenset(static), device).backward
+    recompute_attention(joint.graph, backward, seeded, device, options)
     if any("recompute" in n.meta for n in joint.graph.nodes):
         return False
     step = Step(joint.graph, num_results, frozenset(static), device)

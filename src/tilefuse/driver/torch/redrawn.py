@@ -27,14 +27,18 @@ _DROPOUT = _ATEN.native_dropout.default
 _INHERITED = ("recompute", "ac_graph_id", "partitioner_tag", "stack_trace", "original_aten", "nn_module_stack", "seq_nr")
 
 
-def draw_by_seed(graph: Graph, backward: set[Node]) -> None:
-    """Rewrites, in a joint graph, the random operators of the forward with a reader in the backward. backward: values of that part."""
-    code = _Code(graph)
+def draw_by_seed(graph: Graph, backward: set[Node]) -> SeededCode:
+    """Rewrites, in a joint graph, the random operators of the forward with a reader in the backward; returns the code, which may draw more.
+
+    backward: values of that part.
+    """
+    code = SeededCode(graph)
     for node in list(graph.nodes):
         if node.op != "call_function" or node in backward or not _is_drawn_here(node):
             continue
         if any(reader in backward for reader in readers(node)):
             code.replace(node)
+    return code
 
 
 def _is_drawn_here(node: Node) -> bool:
@@ -44,7 +48,7 @@ def _is_drawn_here(node: Node) -> bool:
 
 
 @dataclass
-class _Code(JointCode):
+class SeededCode(JointCode):
     """Statements put before the operator that they replace. seeds: by device; number: of operators replaced so far."""
 
     seeds: dict[torch.device, Node] = field(default_factory=dict)
@@ -52,12 +56,10 @@ class _Code(JointCode):
 
     def replace(self, node: Node) -> None:
         """The operator as statements, in its place."""
-        self.number += 1
         value = _first(node)
         self.mode = value.fake_mode
+        self.next_number(node, value.device)
         with self.graph.inserting_before(node):
-            if value.device not in self.seeds:
-                self._draw_seed(node, value.device)
             self.notes = {k: node.meta[k] for k in _INHERITED if k in node.meta}
             if node.target is _DROPOUT:
                 results = self._dropout(node, value)
@@ -71,6 +73,14 @@ class _Code(JointCode):
             user.replace_all_uses_with(results[user.args[1]])
             self.graph.erase_node(user)
         self.graph.erase_node(node)
+
+    def next_number(self, node: Node, device: torch.device) -> tuple[Node, int]:
+        """The seed of a device, and a number of its own for an operator in the place of a node."""
+        if device not in self.seeds:
+            with self.graph.inserting_before(next(n for n in self.graph.nodes if n.op != "placeholder")):
+                self._draw_seed(node, device)
+        self.number += 1
+        return self.seeds[device], self.number
 
     def _draw_seed(self, node: Node, device: torch.device) -> None:
         """The seed of a device: saved, also where a checkpoint asks to compute its part again."""
@@ -112,22 +122,22 @@ def _argument(node: Node, n: int, default: float) -> float:
     return float(value)
 
 
-def _bernoulli(code: _Code, node: Node, value: torch.Tensor) -> Node:
+def _bernoulli(code: SeededCode, node: Node, value: torch.Tensor) -> Node:
     if node.target is _ATEN.bernoulli.p:
         return code.drawn(RANDOM_BELOW, value, _argument(node, 1, 0.5))
     return code.call(_ATEN.lt.Tensor, code.drawn(RANDOM_UNIFORM, value), node.args[0])
 
 
-def _uniform(code: _Code, node: Node, value: torch.Tensor) -> Node:
+def _uniform(code: SeededCode, node: Node, value: torch.Tensor) -> Node:
     low, high = _argument(node, 1, 0.0), _argument(node, 2, 1.0)
     return code.scaled(code.drawn(RANDOM_UNIFORM, value), high - low, low)
 
 
-def _normal(code: _Code, node: Node, value: torch.Tensor) -> Node:
+def _normal(code: SeededCode, node: Node, value: torch.Tensor) -> Node:
     return code.scaled(code.drawn(RANDOM_NORMAL, value), _argument(node, 2, 1.0), _argument(node, 1, 0.0))
 
 
-_Draw = Callable[[_Code, Node, torch.Tensor], Node]
+_Draw = Callable[[SeededCode, Node, torch.Tensor], Node]
 _DRAWS: dict[Any, _Draw] = {
     _ATEN.bernoulli.default: _bernoulli, _ATEN.bernoulli.p: _bernoulli, _ATEN.uniform.default: _uniform,
     _ATEN.normal_functional.default: _normal,
