@@ -25,9 +25,6 @@ from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.online.products import NARROW
 
-# Maximum number of maps and views through which a conversion is followed.
-MAX_DEPTH = 4
-
 
 @register_pass
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ def _narrow(graph: Graph, value: str) -> Node | None:
     if node is None or node.kind != "map" or node.body is None:
         return None
     body: Expr = node.body
-    for _ in range(MAX_DEPTH):
+    while True:
         match body:
             case Call("f32", (inner,)) if (dtype := dtype_of(inner, lambda v: graph.type_of(v).dtype)).name in NARROW:
                 return replace(node, type=Type(dtype, node.type.shape), body=inner)
@@ -107,4 +104,3 @@ def _narrow(graph: Graph, value: str) -> Node | None:
                 body = substitute_axes(maker.body, dict(zip(maker.axes, index, strict=True)), node.extents)
             case _:
                 return None
-    return None
