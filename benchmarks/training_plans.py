@@ -94,7 +94,7 @@ def planned_step(run: Callable[..., Any], inputs: Sequence[torch.Tensor], device
     parts: list[Part] = []
 
     def divided(joint: torch.fx.GraphModule, arguments: Any, **settings: Any) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-        prepare(joint, int(settings["num_fwd_outputs"]), settings.get("static_lifetime_input_indices") or (), device)
+        prepare(joint, int(settings["num_fwd_outputs"]), settings.get("static_lifetime_input_indices") or (), device, options)
         forward, backward = min_cut_rematerialization_partition(joint, arguments, **settings)
         return forward, backward
 

@@ -103,8 +103,8 @@ def _of_several(score: Node, graph: Graph) -> Iterator[tuple[str, ...]]:
                 if node is None or value in inside:
                     continue
                 is_score = bool(node.attribute(COMPUTED_AGAIN))
-                # Maps of the scores, and those that only move operands, as where heads share these.
-                if node.type.shape == score.type.shape and (is_score or node.category == "map") or _moves(node):
+                # Maps of the scores, turned ones among them, and those that only move operands, as where heads share these.
+                if node.type.num_elements == score.type.num_elements and (is_score or node.category == "map") or _moves(node):
                     inside[value] = None
                     stack.append(value)
                     if is_score:

@@ -26,6 +26,7 @@ from tilefuse.driver.torch.pool_places import keep_near_places
 from tilefuse.driver.torch.redrawn import draw_by_seed
 from tilefuse.frontends.torch import ops_library, ops_loss, ops_norm, ops_pool, ops_random, ops_reduce, ops_search
 from tilefuse.frontends.torch.ops import TORCH_OPS
+from tilefuse.frontends.torch.own.attention import ATTENTION_BACKWARD, MASK_OPERAND
 from tilefuse.frontends.torch.own.random_numbers import RANDOM_BELOW, RANDOM_NORMAL, RANDOM_UNIFORM
 from tilefuse.ir.ops import RANDOM_NUMBERS_A_CALL, SCALAR_OPS
 from tilefuse.target.device import DeviceSpec
@@ -211,7 +212,7 @@ class Step:
         moved = count * _flops(node) * self.device.global_bytes_per_s / max(self.device.flops_per_s, 1.0)
         if self.is_reduction(node):
             moved += sum(_num_bytes(v) for i in operands for v in _tensors(i.meta["val"]))
-        if any(user in self.backward and self.is_library(user) for user in _users(node)):
+        if any(user in self.backward and self.is_library(user) and not _computes(user, node) for user in _users(node)):
             moved += 2 * size
         if self.has_far_users(node):
             moved += 2 * size
@@ -268,6 +269,11 @@ def _add(flow: Any, one: object, other: object, cost: int | None) -> None:
         flow.add_edge(one, other)
     else:
         flow.add_edge(one, other, capacity=cost)
+
+
+def _computes(user: Node, node: Node) -> bool:
+    """Whether kernels of an operator compute an operand where they read it: the mask of attention's gradients."""
+    return user.target is ATTENTION_BACKWARD and user.args[MASK_OPERAND] is node
 
 
 def _users(node: Node) -> list[Node]:

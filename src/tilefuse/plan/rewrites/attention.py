@@ -25,7 +25,7 @@ from tilefuse.passes.choosing import ChoosingPass
 from tilefuse.passes.device.long_products import without_unused
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import PassContext, Pipeline, Properties, Property, register_pass
-from tilefuse.plan.rewrites.attention_gradient import gradient_choices, with_definitions
+from tilefuse.plan.rewrites.attention_gradient import gradient_choices, maps_behind, with_definitions
 from tilefuse.plan.rewrites.mask_bounds import bounded_masks
 from tilefuse.plan.rewrites.renamed import with_names
 from tilefuse.plan.walks import find_walks
@@ -73,7 +73,8 @@ class ExpandAttention(ChoosingPass):
         of_gradient = (n for c in taken_gradients for n in c.call.gradients if n)
         replaced = (*taken, *of_gradient)
         left = without_unused(replace(graph, nodes=tuple(nodes)), {v for n in replaced for v in graph.node_by_name[n].operands})
-        return _without_unread(left, {n.name for c in taken.values() for n in nodes_behind(c.call, c.node, graph)})
+        behind = {n.name for c in taken.values() for n in nodes_behind(c.call, c.node, graph)}
+        return _without_unread(left, behind | {n.name for c in taken_gradients for n in maps_behind(c.call, graph)})
 
 
 def _without_unread(graph: Graph, names: set[str]) -> Graph:

@@ -23,7 +23,7 @@ from tilefuse.ir.affine import axis, linearise, number, row_major_strides
 from tilefuse.ir.building.build import axis_names
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BOOL, F32, I64
-from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.graph import Graph, Input, Node, Type
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.library.attention_gradient_call import AttentionGradientCall, attention_gradient_calls
 from tilefuse.ir.library.side_by_side import side_by_side, windows_of
@@ -107,6 +107,7 @@ def gradient_choice(of: AttentionGradientCall, graph: Graph, device: DeviceSpec,
     if eager_rounding:
         return GradientChoice(of, results, None, why="their definition would be rounded where the library rounds nothing")
     definition = gradient_definition(of, {name: graph.type_of(v) for name, v in of.operands.items()}, results)
+    definition = _with_maps_behind(definition, maps_behind(of, graph), graph)
     # Of several walks with the same products, the one that holds most.
     walks = list({_products(definition, w): w for w in sorted(find_walks(definition, device), key=len)}.values())
     products = {n.name for n in definition.nodes if n.kind == "library.matmul"}
@@ -117,6 +118,39 @@ def gradient_choice(of: AttentionGradientCall, graph: Graph, device: DeviceSpec,
     before = tuple(n.name for n in definition.nodes if n.name not in inside and _leads_to(definition, n, sums))
     us = sum(prices.kernel_us(definition, nodes, eager_rounding, 0) for nodes in (*walks, before))
     return GradientChoice(of, results, definition, len(walks), us, prices.attention_gradient_us(of, graph))
+
+
+def maps_behind(of: AttentionGradientCall, graph: Graph) -> tuple[Node, ...]:
+    """The maps that a call's mask is computed by, in graph order, where these read fewer bytes than it has: kernels compute it where they
+    read it, as the sum of a bias of heads and a mask of columns."""
+    inside: dict[str, None] = {}
+    stack = [of.mask] if of.mask else []
+    while stack:
+        node = graph.node_by_name.get(stack.pop())
+        if node is not None and node.category == "map" and node.name not in inside:
+            inside[node.name] = None
+            stack += node.reads()
+    roots = dict.fromkeys(v for n in inside for v in graph.node_by_name[n].reads() if v not in inside)
+    is_less = sum(graph.type_of(v).num_bytes for v in roots) < (graph.type_of(of.mask).num_bytes if inside else 0)
+    return tuple(graph.in_order(inside)) if is_less else ()
+
+
+def _with_maps_behind(definition: Graph, behind: tuple[Node, ...], graph: Graph) -> Graph:
+    """A definition whose mask is computed by maps, by such maps of its own for each reader. Their operands are inputs, with "of_" before
+    their names."""
+    if not behind:
+        return definition
+    inside = {n.name for n in behind}
+    roots = {v: f"of_{v}" for n in behind for v in n.reads() if v not in inside}
+    inputs = tuple(i for i in definition.inputs if i.name != "mask") + tuple(Input(name, graph.type_of(v)) for v, name in roots.items())
+    names, nodes = set(definition.type_by_name), list[Node]()
+    for node in definition.nodes:
+        if "mask" not in node.reads():
+            nodes.append(node)
+            continue
+        own = roots | {n.name: free_name(f"{n.name}_for_{node.name}", names) for n in behind}
+        nodes += [*(with_names(n, own) for n in behind), with_names(node, {"mask": own[behind[-1].name]})]
+    return replace(definition, inputs=inputs, nodes=tuple(nodes))
 
 
 def _products(graph: Graph, walk: Sequence[str]) -> tuple[str, ...]:
@@ -171,7 +205,8 @@ def _is_called(value: str, graph: Graph) -> bool:
 def placed_gradients(choice: GradientChoice, names: set[str]) -> list[Node]:
     """The definition's nodes: with the call's operands, free names, and the calls' names for the results."""
     assert choice.definition is not None
-    name_by_value = dict(choice.call.operands)
+    name_by_value = dict(choice.call.operands) | {i.name: i.name.removeprefix("of_") for i in choice.definition.inputs
+                                                  if i.name not in choice.call.operands}
     of_results = dict(zip(RESULTS, choice.call.gradients, strict=True))
     result_by_node = dict(zip(choice.definition.results, (of_results[r] for r in choice.results), strict=True))
     first = next(n for n in choice.call.gradients if n)

@@ -18,11 +18,13 @@ from tilefuse.plan.pattern import Pattern
 
 def surroundings(graph: Graph, of: AttentionGradientCall) -> Graph:
     """The call as a graph of its own with the maps before its gradient and the library's call before these, the maps that only move its
-    operands, the maps and reductions of its results, and the calls that read these. Cost: linear in these nodes and their users.
+    operands, those that its mask is computed by, the maps and reductions of its results, and the calls that read these. Cost: linear in
+    these nodes and their users.
     """
     inside = dict.fromkeys(n for n in of.gradients if n)
     _add_before(inside, graph, (of.gradient,), lambda node: node.category == "map", last="library")
-    _add_before(inside, graph, (v for v in of.operands.values() if v != of.gradient), _moves)
+    _add_before(inside, graph, (v for v in of.operands.values() if v not in (of.gradient, of.mask)), _moves)
+    _add_before(inside, graph, (of.mask,), lambda node: node.category == "map")
     stack = [n for n in of.gradients if n]
     while stack:
         for user in graph.users_by_name[stack.pop()]:

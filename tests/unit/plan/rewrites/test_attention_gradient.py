@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,8 @@ from tilefuse.templates.pattern import schedule_pattern
 
 RESULTS_OF_RUNS = Path(benchmarks.__path__[0]) / "results"
 ROWS, COLUMNS, WIDTH = 40, 56, 16
+Values = dict[str, np.ndarray]
+NOTHING: Values = {}
 # Arguments behind the gradient, query, key and value, which are operands 0 to 3; the result is 4, the logarithms 5, a bias 6.
 ARGUMENTS = {
     "flash": "_scaled_dot_product_flash_attention_backward", "cudnn": "_scaled_dot_product_cudnn_attention_backward",
@@ -69,13 +72,14 @@ def expanded(graph: Graph, gradients: str = "kernels", eager_rounding: bool = Fa
     return ExpandAttention(gradients).run(graph, ctx), ctx.attributes[CHOICES]
 
 
-def values_and_gradients(graph: Graph, causal: bool, scale: float, drop: float = 0.0) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-    """Inputs of a call, and the gradients by the derivative of the softmax, of heads that are repeated.
+def values_and_gradients(graph: Graph, causal: bool, scale: float, drop: float = 0.0, given: Values = NOTHING
+                         ) -> tuple[Values, list[np.ndarray]]:
+    """Inputs of a call, and the gradients by the derivative of the softmax, of heads that are repeated. given: some of the inputs.
 
     drop: probability of dropped powers, by the key seed + 3. Where rows have factors, logarithms are too small by 2.
     """
     random = np.random.default_rng(5)
-    values = {v.name: random.standard_normal(v.type.shape) * 0.7 for v in graph.inputs}
+    values = {v.name: random.standard_normal(v.type.shape) * 0.7 for v in graph.inputs} | given
     q, g = values["q"], values["g"]
     group = q.shape[1] // values["k"].shape[1]
     k, v = (np.repeat(values[n], group, 1) for n in "kv")
@@ -351,3 +355,26 @@ def test_packed_heads_that_share_keys_are_moved_first() -> None:
     options = Options(attention_gradients="kernels")
     plan = generate(graph, constants={}, input_layouts=layouts, device=H200, options=options).plan
     assert [k.program.template for k in plan.kernels] == ["rows", "walked_back", "walked_back"] and not plan.library_calls
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(64, 64), (48, 80)])
+def test_masks_are_computed_where_they_are_read(rows: int, columns: int) -> None:
+    """The sum of a bias of heads and a mask of columns, by maps of each walk, turned in the keys' kernel: no sum is read from memory."""
+    plain = called("efficient", bias=f"f16[2, 4, {rows}, {columns}]", rows=rows, columns=columns, results=4)
+    mask = parse_graph(f"""graph @m(%heads: f16[4, {rows}, {columns}], %padding: f16[2, {columns}]) -> (f16[2, 4, {rows}, {columns}]) {{
+      %b: f16[2, 4, {rows}, {columns}] = map [i, j, k, l] {{ f16(add(f32(%heads[j, k, l]), f32(%padding[i, l]))) }}
+      return %b
+    }}""")
+    graph = replace(plain, inputs=(*(i for i in plain.inputs if i.name != "b"), *mask.inputs), nodes=(*mask.nodes, *plain.nodes))
+    made, _ = expanded(graph)
+    assert not any(n.kind.startswith("library.aten") for n in made.nodes) and "b" not in made.node_by_name
+    random = np.random.default_rng(7)
+    of_heads, padding = random.standard_normal((4, rows, columns)), random.standard_normal((2, columns))
+    values, gradients = values_and_gradients(plain, False, 0.25, given={"b": of_heads + padding[:, None, None]})
+    values |= {"heads": of_heads, "padding": padding}
+    for one, two in zip(interpret(in_double(made), {v.name: values[v.name] for v in made.inputs}), gradients, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-7)
+    walks = find_walks(made, H200)
+    inside = {n for w in walks for n in w}
+    assert all(v in inside for n in made.nodes if n.name in inside for v in n.reads()
+               if v in made.node_by_name and made.type_of(v).num_elements == 8 * rows * columns)

@@ -55,6 +55,8 @@ def _empty(grad: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: to
     return dq, dk, dv, query.new_empty(shape, dtype=mask_dtype)
 
 
+# Place of the mask among the operator's arguments.
+MASK_OPERAND = 6
 # Torch forgets the operators of a library object once it is freed.
 _LIBRARY = torch.library.Library("tilefuse", "FRAGMENT")
 _LIBRARY.define("attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp, Tensor? attn_mask, "

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from tilefuse.domain.contraction import INNER
 from tilefuse.domain.work import Work
-from tilefuse.ir.affine import linearise, row_major_strides, substitute
+from tilefuse.ir.affine import Affine, bounds, linearise, row_major_strides, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Read
@@ -39,14 +39,15 @@ INSTRUCTION_INNER = WARPGROUP_INNER_BYTES // ITEM_BYTES
 class VectorTile:
     """A stretch of a boundary vector beside the walked operands, one element for each column of a turn.
 
-    extents, strides  of its tensor map: lead place, walked axis; `leads` tells whether it has the first
+    lead              place along the first axis of its tensor map, a function of the lead place; None where the walked axis is alone
+    extents, strides  of its tensor map
 
     Units: elements; bytes.
     """
 
     read: Read
     dtype: DType
-    leads: bool
+    lead: Affine | None
     extents: tuple[int, ...]
     strides: tuple[int, ...]
     first: int
@@ -192,9 +193,16 @@ def _vector(form: BackForm, read: Read, layouts: Layouts, columns: int) -> Vecto
     kind, online = form.online.graph.type_of(read.value), form.online
     offset = linearise(read.index, tuple(layouts.get(read.value) or row_major_strides(kind.shape)))
     offset = substitute(offset, {}, {LEAD: online.num_leads, WALK: online.length})
-    if read.value in online.graph.node_by_name or not offset.is_linear or offset.coefficient(WALK) != 1:
+    others = [(Affine(((atom, 1),)), stride) for atom, stride in offset.terms if atom != WALK]
+    if read.value in online.graph.node_by_name or offset.coefficient(WALK) != 1 or len(others) > 1:
         return None
-    leads = offset.coefficient(LEAD)
-    extents, strides = ((online.num_leads, online.length), (leads, 1)) if leads else ((online.length,), (1,))
-    vector = VectorTile(read, kind.dtype, bool(leads), extents, strides, offset.const, columns)
+    lead: Affine | None = None
+    extents: tuple[int, ...] = (online.length,)
+    strides: tuple[int, ...] = (1,)
+    for place, stride in others:
+        span = bounds(place, {LEAD: online.num_leads}) if place.axes() == {LEAD} else None
+        if span is None or span[0] < 0 or stride < 0:
+            return None
+        lead, extents, strides = place, (span[1] + 1, online.length), (stride, 1)
+    vector = VectorTile(read, kind.dtype, lead, extents, strides, offset.const, columns)
     return None if why_no_map(kind.dtype, extents, strides, vector.box, 0, vector.first) else vector

@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 from tilefuse.domain.tile import TileProgram
-from tilefuse.ir.affine import Affine, number
+from tilefuse.ir.affine import Affine, number, substitute
 from tilefuse.ir.scalar import Read
 from tilefuse.kernel.ir import Buffer
 from tilefuse.kernel.pipeline import Ring
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.online.products import LEAD
 from tilefuse.templates.staged.recomputed.plan import KEPT, WALKED, BackPlan, VectorTile
 from tilefuse.templates.staged.walked.rings import RingState
 
@@ -56,6 +57,6 @@ class BackState(RingState):
         if v.read not in self.vector_maps:
             name = self.fresh(f"{v.read.value}_map")
             self.vector_maps[v.read] = TensorMap(name, self.buffers[v.read.value].name, v.dtype, v.extents, v.strides, v.box, 0, v.first)
-        coordinates = (self.lead, first) if v.leads else (first,)
+        coordinates = (first,) if v.lead is None else (substitute(v.lead, {LEAD: self.lead}, self.extents), first)
         self.emit(TensorCopy(self.vector_maps[v.read].name, tuple(map(self.simplified, coordinates)), self.vectors[v.read].name,
                              self.simplified(slot * v.elements)))

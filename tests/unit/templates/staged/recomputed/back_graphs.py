@@ -31,7 +31,7 @@ class Gradient:
             these times the distance of row and column)
     drop    probability by which powers are dropped, by random numbers of the places [heads, walked or rows, keys]
     scores  what f is made of, in order: "cap", "dense" (a bias that is read), "causal", "window", "prefix", "hidden" (a mask that is read),
-            "documents" (columns of the row's own)
+            "padding" (numbers of columns that two heads share, added), "documents" (columns of the row's own)
     """
 
     of: str = "keys"
@@ -99,6 +99,9 @@ class Gradient:
         if name == "dense":
             bias = b.input("dense", self.dtype, (self.heads, self.rows, self.keys))
             return b.elementwise("add", s, b.cast(b.transpose(bias, 1, 2) if turned else bias, F32))
+        if name == "padding":
+            padding = b.repeat_interleave(b.input("padding", self.dtype, (self.heads // 2, 1, self.keys)), 2, 0)
+            return b.elementwise("add", s, b.cast(b.transpose(padding, 1, 2) if turned else padding, F32))
         if name == "hidden":
             kept = b.input("hidden", BOOL, (1, self.rows, self.keys))
             kept = b.transpose(kept, 1, 2) if turned else kept
@@ -141,7 +144,7 @@ class Gradient:
         width = self.width or self.inner
         shapes = {"q": (self.heads, self.walked, self.inner), "g": (self.heads, self.walked, width),
                   "k": (self.heads, self.keys, self.inner), "v": (self.heads, self.keys, width),
-                  "dense": (self.heads, self.rows, self.keys)}
+                  "dense": (self.heads, self.rows, self.keys), "padding": (self.heads // 2, 1, self.keys)}
         values: Values = {n: (random.standard_normal(e) * 0.7).astype(narrow) for n, e in shapes.items()}
         values["hidden"] = random.random((1, self.rows, self.keys)) < 0.6
         values["hidden"][:, :3] = False
@@ -157,6 +160,8 @@ class Gradient:
                     slope, s = 1 - np.tanh(s / CAP) ** 2, CAP * np.tanh(s / CAP)
                 case "dense":
                     s = s + bias
+                case "padding":
+                    s = s + np.repeat(values["padding"].astype(np.float64), 2, 0)
                 case _:
                     kept = {"causal": column <= row, "window": row - column < self.window,
                             "prefix": (column <= row) | (column < self.window),

@@ -71,6 +71,10 @@ CASES = {
                                          WalkedBack(64, 2, 1, 2, 1, 2, bias_ring=True)),
     "queries, bias that no copies bring": (Gradient("queries", ("dense",), rows=70, keys=81),
                                            WalkedBack(32, 1, 1, 2, 1, 2, bias_ring=True)),
+    "queries, columns that heads share": (Gradient("queries", ("dense", "padding"), heads=4, rows=70, keys=88),
+                                          WalkedBack(32, 1, 1, 2, 1, 2, bias_ring=True)),
+    "keys, columns that heads share": (Gradient(scores=("padding", "dense"), heads=4, rows=72, keys=80, dtype=BF16),
+                                       WalkedBack(32, 1, 1, 2, 1, 2)),
     "queries, elements": (Gradient("queries", rows=150, keys=190, inner=64, beside=("elements",)), WalkedBack(32, 2, 2, 2, 1, 2)),
     "queries, elements, odd": (Gradient("queries", ("dense",), rows=49, keys=49, inner=32, beside=("elements",), dtype=BF16),
                                WalkedBack(64, 1, 1, 2, 1, 2)),
@@ -292,3 +296,12 @@ def test_what_explanations_show() -> None:
     assert {e.level for e in program.levels} == {Level.REGISTER}
     assert template.resources(program, H200).shared_bytes == plan.shared_bytes
     assert program.choice not in template.neighbours(program, H200)
+
+
+def test_vectors_of_shared_lead_places_come_by_copies() -> None:
+    """A mask of columns that two heads share: the first axis of its tensor map is half of the lead place."""
+    of, choice = CASES["queries, columns that heads share"]
+    program = schedule_back(of.graph(), {}, H200, choice)
+    assert isinstance(program, TileProgram), program
+    vectors = {v.read.value: v for v in walked_back_of(program).vectors}
+    assert vectors["padding"].extents == (2, 88) and vectors["padding"].strides == (88, 1)
