@@ -29,6 +29,8 @@ TORCH_ARGUMENTS = {
              "scale")),
 }
 NUM_GRADIENTS = 4
+# Least score and logarithm of rows with factors: a power of two whose product with log2(e) f32 holds.
+LEAST_LOGARITHM = -(2.0**126)
 
 
 @dataclass(frozen=True, slots=True)

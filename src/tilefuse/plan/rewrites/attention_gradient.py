@@ -25,7 +25,7 @@ from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BOOL, F32, I64
 from tilefuse.ir.graph import Graph, Input, Node, Type
 from tilefuse.ir.layouts import Layouts
-from tilefuse.ir.library.attention_gradient_call import AttentionGradientCall, attention_gradient_calls
+from tilefuse.ir.library.attention_gradient_call import LEAST_LOGARITHM, AttentionGradientCall, attention_gradient_calls
 from tilefuse.ir.library.side_by_side import side_by_side, windows_of
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Expr, Index, Read, call, const
@@ -249,6 +249,8 @@ class _Writer:
             # Rows that a mask hides whole have no logarithm, and powers of 0. A causal mask alone hides no row whole.
             hidden = b.elementwise("eq", logarithms, self._number(float("-inf"), one))
             logarithms = b.where(hidden, self._number(0.0, one), logarithms)
+        if of.factors:
+            logarithms = self._bounded(logarithms)
         # Powers are those of two.
         self.logarithms = b.elementwise("mul", logarithms, self._number(LOG2_E, one))
         self.factors = b.reshape(values["factors"], (*self.lead, self.rows)) if of.factors else ""
@@ -295,6 +297,8 @@ class _Writer:
         s = b.elementwise("mul", s, self._number(LOG2_E, (1,) * len(shape)))
         p = b.elementwise("exp2", b.elementwise("sub", s, logarithms))
         if self.factors:
+            # Logarithms of such size are rounded to more than the scores differ by: no power is above 1 for it.
+            p = b.elementwise("minimum", p, self._number(1.0, (1,) * len(shape)))
             p = b.elementwise("mul", p, b.reshape(self.factors, shape))
         weights = p
         if self.of.dropout:
@@ -319,13 +323,22 @@ class _Writer:
         if self.of.mask:
             mask = self._mask(turned)
             lowest = self._number(float("-inf"), (1,) * len(shape))
-            s = b.where(mask, s, lowest) if b.dtype_of(mask) == BOOL else b.elementwise("add", s, b.cast(mask, F32))
+            if b.dtype_of(mask) == BOOL:
+                s = b.where(mask, s, lowest)
+            else:
+                added = b.cast(mask, F32)
+                s = b.elementwise("add", s, self._bounded(added) if self.of.factors else added)
         if not self.of.causal:
             return s
         axes = axis_names(len(shape))
         row, column = (axis(axes[-1]) % self.rows, axis(axes[-2])) if turned else (axis(axes[-2]), axis(axes[-1]))
         seen: Expr = call("le", Index(column), Index(row))
         return b.make_map("causal", F32, shape, axes, call("select", seen, b.read(s, shape, axes), const(float("-inf"), F32)))
+
+    def _bounded(self, x: str) -> str:
+        """Values of f32, the least of them so large that log2(e) times them is finite: a row of nothing but the lowest number, whose
+        logarithm is that number, has powers of 1."""
+        return self.b.elementwise("maximum", x, self._number(LEAST_LOGARITHM, (1,) * len(self.b.shape_of(x))))
 
     def _mask(self, turned: bool) -> str:
         """The mask beside the scores: turned, with the rows of a group's heads one after another."""

@@ -20,7 +20,7 @@ from tilefuse.ir.graph import Graph, Input
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.library.attention_gradient_call import attention_gradient_calls
 from tilefuse.ir.meaning import random_uniform
-from tilefuse.ir.scalar import Call, Read, walk
+from tilefuse.ir.scalar import NUMPY_DTYPES, Call, Read, walk
 from tilefuse.ir.text import parse_graph
 from tilefuse.passes.facts import CHOICES
 from tilefuse.passes.manager import PassContext
@@ -76,7 +76,7 @@ def values_and_gradients(graph: Graph, causal: bool, scale: float, drop: float =
                          ) -> tuple[Values, list[np.ndarray]]:
     """Inputs of a call, and the gradients by the derivative of the softmax, of heads that are repeated. given: some of the inputs.
 
-    drop: probability of dropped powers, by the key seed + 3. Where rows have factors, logarithms are too small by 2.
+    drop: probability of dropped powers, by the key seed + 3. Where rows have factors, logarithms are too large by 2.
     """
     random = np.random.default_rng(5)
     values = {v.name: random.standard_normal(v.type.shape) * 0.7 for v in graph.inputs} | given
@@ -102,8 +102,8 @@ def values_and_gradients(graph: Graph, causal: bool, scale: float, drop: float =
         drawn = random_uniform(values["seed"] + 3, np.arange(p.size).reshape(p.shape))
         factors = (drawn < np.float32(1 - drop)) / (1 - drop)
     if "factors" in values:
-        logarithms = logarithms - 2.0
-        values["factors"] = np.full(values["factors"].shape, np.exp(-2.0))
+        logarithms = logarithms + 2.0
+        values["factors"] = np.full(values["factors"].shape, np.exp(2.0))
     values["y"] = (p * factors) @ v
     shape = values["l"].shape
     values["l"] = logarithms[..., None] if len(shape) == 4 else np.pad(logarithms, ((0, 0), (0, 0), (0, shape[2] - s.shape[2])))
@@ -176,6 +176,39 @@ def test_dropout_is_drawn_again_from_its_seed(causal: bool, group: int, bias: st
     values, gradients = values_and_gradients(graph, causal, 0.25, drop=0.25)
     for one, two in zip(interpret(in_double(written_out), values), gradients, strict=False):
         np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(("lowest", "is_exact"), [(np.finfo(np.float32).min, True), (-1e4, True), (-1e9, False), (-np.inf, True)])
+def test_rows_that_numbers_hide_whole(lowest: float, is_exact: bool) -> None:
+    """In f32, as kernels compute it. A row of the lowest number has powers of 1 / columns: its logarithm is that number, its factor tells
+    the sum. Numbers that leave a few bits of the scores have no exact softmax either: gradients stay finite."""
+    graph = dropped(bias="f32[2, 4, 40, 56]", factors=True)
+    written_out, _ = expanded(graph)
+    values, _ = values_and_gradients(graph, False, 0.25, drop=0.25)
+    with np.errstate(all="ignore"):
+        bias = np.zeros(values["b"].shape, np.float32)
+        bias[..., 3, :], bias[0, :, 5, 7:] = lowest, lowest
+        q, k, v, g = (values[n] for n in "qkvg")
+        s = (np.einsum("bhrk,bhck->bhrc", q, k) * 0.25).astype(np.float32) + bias
+        top = s.max(3, keepdims=True)
+        powers = np.exp(s - np.where(np.isinf(top), 0, top))
+        sums = np.log(powers.sum(3, keepdims=True))
+        logarithms = (np.where(np.isinf(top), 0, top) + sums).astype(np.float32)
+        factors = np.where(np.isinf(logarithms), 0.0, np.exp((logarithms - top) - sums)).astype(np.float32)
+        p = np.where(np.isinf(top), 0.0, powers / powers.sum(3, keepdims=True)).astype(np.float64)
+        drawn = random_uniform(values["seed"] + 3, np.arange(p.size).reshape(p.shape))
+        kept = (drawn < np.float32(0.75)) / 0.75
+        y = (p * kept) @ v
+        of_p = np.einsum("bhrk,bhck->bhrc", g, v) * kept
+        ds = p * (of_p - (g * y).sum(3, keepdims=True)) * 0.25
+        turned = (0, 1, 3, 2)
+        exact = [ds @ k, ds.transpose(turned) @ q, (p * kept).transpose(turned) @ g]
+        inputs = values | {"b": bias, "l": logarithms, "factors": factors, "y": y}
+        narrow = {i.name: inputs[i.name].astype(NUMPY_DTYPES[i.type.dtype.name]) for i in graph.inputs}
+        for one, two in zip(interpret(written_out, narrow), exact, strict=False):
+            assert np.isfinite(one.astype(np.float64)).all()
+            if is_exact:
+                assert np.abs(one.astype(np.float64) - two).max() <= 2.0**-8 * np.abs(two).max()
 
 
 def test_a_dropout_leaves_two_walks_beside_the_row_sums() -> None:

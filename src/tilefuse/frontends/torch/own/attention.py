@@ -37,7 +37,7 @@ def attention_backward(grad: torch.Tensor, query: torch.Tensor, key: torch.Tenso
         s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), float("-inf"))
     # Rows that a mask hides whole have no logarithm, and powers of 0.
     p = (s - logarithms.masked_fill(logarithms == float("-inf"), 0.0)).exp()
-    p = p if row_factors is None else p * row_factors
+    p = p if row_factors is None else p.clamp(max=1.0) * row_factors
     weights, of_p = p, g @ v.mT
     if seed is not None:
         is_left = drawn_uniform(seed, number, s.shape) < 1.0 - dropout_p
