@@ -33,3 +33,23 @@ def test_logits_are_as_exact_as_in_f32(dtype: torch.dtype, rows: int, width: int
         got, wanted = program(x), x.double() @ module.weight.double().T
         most = x.double().abs() @ module.weight.double().abs().T
     assert got.dtype == torch.float32 and ((got.double() - wanted).abs() <= most * 2.0**-19).all()
+
+
+class Upcast(torch.nn.Module):
+    """Attention with scores in f32, its queries scaled before the product."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Powers are rounded to the values' type."""
+        scores = (q.float() * q.shape[-1] ** -0.5) @ k.float().transpose(-1, -2)
+        return torch.softmax(scores, -1).to(v.dtype) @ v
+
+
+@pytest.mark.parametrize("keys", [200, 1024])
+def test_scores_in_f32_are_walked(keys: int) -> None:
+    """Within twice the error of eager torch."""
+    q, k, v = (torch.randn(2, 4, keys, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    module = Upcast()
+    program = tilefuse.compile(module, (q, k, v))
+    wanted = torch.softmax((q.double() / 8) @ k.double().mT, -1) @ v.double()
+    error, eager = ((x.double() - wanted).abs().max() for x in (program(q, k, v), module(q, k, v)))
+    assert error <= 2 * eager and [x["template"] for x in program.explain(json=True)["kernels"]] == ["pipelined_walk"]

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 
 from tilefuse.base.search.limits import SEARCH
-from tilefuse.domain.contraction import RESULT_DTYPE, contraction_of
+from tilefuse.domain.contraction import RESULT_DTYPE, any_contraction_of
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Read
 from tilefuse.passes.device.padding import PADDED
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.staged.online.products import NARROW
+from tilefuse.templates.staged.online.products import NARROW, keeps_sums
 
 # Attribute of products that a kernel computes from operands again instead of reading what an earlier one stored.
 COMPUTED_AGAIN = "computed_again"
@@ -33,8 +33,8 @@ def find_walks(graph: Graph, device: DeviceSpec) -> tuple[tuple[str, ...], ...]:
         if node.attribute(COMPUTED_AGAIN):
             for walk in _of_several(node, graph):
                 walks[walk] = None
-        elif _is_product(node) and node.type.shape[-1] >= device.fitted.products.walk_columns:
-            contraction = contraction_of(node, graph)
+        elif (_is_product(node) or keeps_sums(node, graph)) and node.type.shape[-1] >= device.fitted.products.walk_columns:
+            contraction = any_contraction_of(node, graph)
             if contraction is not None and contraction.inner <= device.fitted.products.walk_depth:
                 for walk in _from(node, graph, device.fitted.products.walk_depth):
                     walks[walk] = None

@@ -5,6 +5,7 @@ import numpy as np
 
 from tests.unit.templates.online_graphs import (
     biased_layers,
+    kept_scores,
     logarithm_of_sum,
     masked,
     merged_heads,
@@ -33,6 +34,7 @@ def with_hidden_rows(rng: np.random.Generator, name: str, shape: tuple[int, ...]
 
 
 ONLINE_CASES: tuple[StitchedCase, ...] = (
+    StitchedCase("scores of 16 bits kept in f32", kept_scores(40, 48), Online(16, 16, 32, 2), 16, smooth),
     StitchedCase("walk of f32", attention(2, 20, 8), Online(16, 16, 64), 64, smooth),
     StitchedCase("walk of f32 with several rows a thread", attention(2, 70, 12), Online(32, 32, 128), 64, smooth),
     StitchedCase("walk of f64", attention(2, 37, 5, F64), Online(8, 16, 32), 64, smooth),

@@ -115,3 +115,17 @@ def packed_heads(batch: int, length: int, heads: int, width: int, dtype: DType, 
         s = b.where(b.elementwise("gt", b.iota(shape, 3, I64), b.iota(shape, 2, I64)), b.full((1, 1, 1, 1), float("-inf"), dtype), s)
     o = b.matmul(b.softmax(s, -1), v)
     return normal(b, [b.reshape(b.permute(o, (0, 2, 1, 3)), (batch, length, heads * width))])
+
+
+def kept_scores(rows: int, keys: int) -> Graph:
+    """Attention of 16 bits whose scores are the products' sums in f32."""
+    return parse_graph(f"""graph @kept(%q: f16[2, {rows}, 16], %k: f16[2, {keys}, 16], %v: f16[2, {keys}, 16]) -> (f16[2, {rows}, 16]) {{
+      %s: f32[2, {rows}, {keys}] = library.matmul (%q, %k) {{transpose_b = true, dtype = "f32"}}
+      %x: f32[2, {rows}, {keys}] = map [h, i, j] {{ mul(%s[h, i, j], 0.25:f32) }}
+      %m: f32[2, {rows}] = reduce.max [h, i] over [j < {keys}] {{ %x[h, i, j] }}
+      %e: f32[2, {rows}, {keys}] = map [h, i, j] {{ exp(sub(%x[h, i, j], %m[h, i])) }}
+      %t: f32[2, {rows}] = reduce.sum [h, i] over [j < {keys}] {{ %e[h, i, j] }}
+      %p: f16[2, {rows}, {keys}] = map [h, i, j] {{ f16(div(%e[h, i, j], %t[h, i])) }}
+      %y: f16[2, {rows}, 16] = library.matmul (%p, %v) {{}}
+      return %y
+    }}""")

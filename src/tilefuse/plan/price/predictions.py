@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
-from tilefuse.domain.contraction import contraction_of
+from tilefuse.domain.contraction import any_contraction_of
 from tilefuse.domain.parts import structure_of
 from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import TileProgram
@@ -160,7 +160,7 @@ class Predictions:
         for walk in find_walks(graph, self.device):
             inside = [graph.node_by_name[n] for n in walk if graph.node_by_name[n].kind == "library.matmul"]
             first, last = inside[0], inside[-1]
-            contraction = contraction_of(last, graph)
+            contraction = any_contraction_of(last, graph)
             walked = contraction is not None and contraction.inner == first.type.shape[-1]
             if not walked or not any(p.name in products for p in inside):
                 continue

@@ -12,6 +12,7 @@ from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.ir.text import parse_graph
 from tilefuse.ir.verify import verify
+from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
 from tilefuse.plan.rewrites.narrow_products import NarrowProducts
 from tilefuse.target.catalog import A100
 from tilefuse.target.device import H200
@@ -91,6 +92,32 @@ def test_other_readers_keep_their_conversion() -> None:
 def test_other_products_stay(graph: Graph) -> None:
     """They are the same graph."""
     assert narrow(graph) is graph
+
+
+def upcast(scaled: bool) -> Graph:
+    """Attention whose scores are computed in f32, and whose powers are rounded to 16 bits again."""
+    q = "mul(f32(%q[i, j]), 0.3:f32)" if scaled else "f32(%q[i, j])"
+    return parse_graph(f"""graph @g(%q: bf16[512, 64], %k: bf16[512, 64], %v: bf16[512, 64]) -> (bf16[512, 64]) {{
+      %a: f32[512, 64] = map [i, j] {{ {q} }}
+      %b: f32[512, 64] = map [i, j] {{ f32(%k[i, j]) }}
+      %s: f32[512, 512] = library.matmul (%a, %b) {{transpose_b = true}}
+      %p: f32[512, 512] = library.softmax (%s) {{axis = 1}}
+      %n: bf16[512, 512] = map [i, j] {{ bf16(%p[i, j]) }}
+      %y: bf16[512, 64] = library.matmul (%n, %v) {{}}
+      return %y
+    }}""")
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_scores_in_f32_begin_a_walk(scaled: bool) -> None:
+    """A factor of the queries is one of the scores."""
+    told = tilefuse.compile(upcast(scaled), target="h200").explain(json=True)
+    assert [k["template"] for k in told["kernels"]] == ["pipelined_walk"] and not told["library"]
+    changed = narrow(Pipeline.parse(DEFAULT_PIPELINE).run(upcast(scaled), PassContext()))
+    draw = np.random.default_rng(4)
+    given = {n: (draw.standard_normal((512, 64))).astype(NUMPY_DTYPES["bf16"]) for n in "qkv"}
+    found, wanted = (interpret(g, given)[0].astype(np.float64) for g in (changed, upcast(scaled)))
+    assert changed.node_by_name["s_sums" if scaled else "s"].attribute(RESULT_DTYPE) and np.abs(found - wanted).max() < 2.0**-6
 
 
 def test_attention_in_f32_stays_a_walk() -> None:

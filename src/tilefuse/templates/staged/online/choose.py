@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.construction import replace
-from tilefuse.domain.contraction import INNER, contraction_of, f32_pad, matrix_arithmetic
+from tilefuse.domain.contraction import INNER, any_contraction_of, f32_pad, matrix_arithmetic
 from tilefuse.domain.roofline import least_blocks_us, price_stages, price_work
 from tilefuse.domain.work import BlockWork, StageWork
 from tilefuse.ir.dtype import DType
@@ -88,7 +88,7 @@ def _arithmetic(form: OnlineForm) -> str | None:
     """How the matrix unit multiplies the operands of all products (`contraction.Tiling`); None where it does not, or differently."""
     kinds: set[str | None] = set()
     for name in (*(s.value for s in form.scores), *(w.value for w in form.weighted)):
-        contraction = contraction_of(form.graph.node_by_name[name], form.graph)
+        contraction = any_contraction_of(form.graph.node_by_name[name], form.graph)
         assert contraction is not None, "the form holds products only"
         kinds.add(matrix_arithmetic(contraction, form.graph.type_of(contraction.left).dtype, form.graph.type_of(contraction.right).dtype))
     types = {o.dtype.name for o in operands(form)}

@@ -18,7 +18,7 @@ from math import prod
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.construction import quickly_built
 from tilefuse.base.memo import remembered_for_last
-from tilefuse.domain.contraction import INNER, Contraction, contraction_of
+from tilefuse.domain.contraction import INNER, RESULT_DTYPE, Contraction, any_contraction_of, contraction_of
 from tilefuse.ir.affine import NO_EXTENT, Affine, axis, delinearise, number, row_major_strides, substitute
 from tilefuse.ir.dtype import DTYPES, F32, F64, DType
 from tilefuse.ir.graph import Graph, Node
@@ -156,6 +156,12 @@ def shape_at(shape: tuple[int, ...], last: tuple[Affine, ...]) -> tuple[Affine, 
     return (*places, *last)
 
 
+def keeps_sums(node: Node, graph: Graph) -> bool:
+    """Whether a product of 16-bit values has its sums as results, in f32."""
+    types = {graph.type_of(v).dtype.name for v in node.operands[:2]}
+    return node.attribute(RESULT_DTYPE) == F32.name and len(types) == 1 and types <= set(NARROW)
+
+
 class _Finder:
     """State of one recognition. `problem`: the first thing that does not fit."""
 
@@ -214,14 +220,15 @@ class _Finder:
         return None
 
     def _product(self, node: Node) -> None:
-        contraction = contraction_of(node, self.graph)
+        contraction = any_contraction_of(node, self.graph) if keeps_sums(node, self.graph) else contraction_of(node, self.graph)
         if contraction is None:
             return self.fail(Reason.LIBRARY_CALL, f"%{node.name} is a library call")
         left, right = (self.kinds.get(v, frozenset()) for v in (contraction.left, contraction.right))
         if right or "width" in left or left and "wide" not in left:
             return self.fail(Reason.NEEDS_GRID_SYNC, f"%{node.name} multiplies by what the walk gives only at its end")
         types = {self.graph.type_of(v).dtype.name for v in (contraction.left, contraction.right)}
-        if len(types) > 1 or types & {"f16", "bf16", "f32", "f64"} != types or node.type.dtype.name not in types:
+        is_one = node.type.dtype.name in types or not left and keeps_sums(node, self.graph)
+        if len(types) > 1 or types & {"f16", "bf16", "f32", "f64"} != types or not is_one:
             return self.fail(Reason.UNSUPPORTED_OP, f"%{node.name} is a product of {' and '.join(sorted(types))}")
         shape = node.type.shape
         if not left:

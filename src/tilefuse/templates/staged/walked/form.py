@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.domain.contraction import COLUMN, INNER, ROW, Contraction, contraction_of, matrix_arithmetic
+from tilefuse.domain.contraction import COLUMN, INNER, ROW, Contraction, any_contraction_of, matrix_arithmetic
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
@@ -93,7 +93,7 @@ def walk_form(graph: Graph, layouts: Layouts) -> WalkForm | Rejected:
 
 def walk_operand(graph: Graph, layouts: Layouts, node: Node, side: str, walked: str = "") -> WalkOperand | Rejected:
     """An operand of a product that tensor copies may bring, or why there is none. walked: the axis along which it may lie in pages."""
-    contraction = contraction_of(node, graph)
+    contraction = any_contraction_of(node, graph)
     assert contraction is not None, "the online form holds products only"
     types = [graph.type_of(v).dtype for v in (contraction.left, contraction.right)]
     if types[0].name not in NARROW or matrix_arithmetic(contraction, types[1], types[1]) != "":

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tests.unit.templates.online_cases import with_hidden_rows
-from tests.unit.templates.online_graphs import biased_layers, masked, packed_heads, shared_keys, with_logarithm, without_maximum
+from tests.unit.templates.online_graphs import (
+    biased_layers,
+    kept_scores,
+    masked,
+    packed_heads,
+    shared_keys,
+    with_logarithm,
+    without_maximum,
+)
 from tests.unit.templates.staged.walked.variants import Variant, variates
 from tests.unit.templates.stitched_cases import smooth, with_specials
 from tests.unit.templates.stitched_graphs import attention
@@ -64,6 +72,7 @@ CASES = {
                                             2.0**-5),
     "infinities": Case(lambda: attention(1, 6, 8, F16, keys=39), PipelinedWalk(16, 1, 1, 2, 1, 1), 2.0**-8, with_specials),
     "no maximum": Case(lambda: without_maximum(9, 56, 16, 8, F16), PipelinedWalk(32, 1, 1, 2, 1, 1), 2.0**-6),
+    "scores kept in f32": Case(lambda: kept_scores(70, 90), PipelinedWalk(32, 1, 1, 2, 1, 2), 2.0**-8),
     "layers with biases": Case(lambda: biased_layers(70, 8, 88, 8, F16), PipelinedWalk(48, 1, 1, 2, 1, 2), 2.0**-6),
 } | {f"variant: {name}": Case(v.graph, wanted, 2.0**-8 if v.dtype == F16 else 2.0**-5, variates) for name, v, wanted in (
     ("window", Variant(("window",), rows=150, keys=150), PipelinedWalk(16, 1, 1, 2, 2, 3)),
