@@ -250,7 +250,16 @@ class Step:
     def has_far_users(self, node: Node) -> bool:
         """Whether kernels of the forward use a value both before and after a library operator that needs it."""
         users = [u for u in _users(node) if u in self.forward and not self.is_library(u)]
-        return len({self.depth(u) for u in users}) > 1
+        return len({self.depth(u) for u in users}) > 1 and not self.is_spread(node)
+
+    def is_spread(self, node: Node) -> bool:
+        """Whether kernels compute a value where they read it, as the sum of a bias of heads and a mask of columns: from less than half of
+        its bytes, for readers with as many elements."""
+        if node.op != "call_function" or _op(node) in VIEWS or self.is_library(node) or self.is_reduction(node):
+            return False
+        num_bytes = sum(_num_bytes(v) for v in _tensors(node.meta.get("val")))
+        read_bytes = sum(_num_bytes(v) for i in node.all_input_nodes for v in _tensors(i.meta.get("val")))
+        return 2 * read_bytes < num_bytes and all(_computes(u, node) or _num_elements(u) == _num_elements(node) for u in _users(node))
 
     def is_far(self, operand: Node, node: Node) -> bool:
         """Whether other kernels used an operand before a library operator that precedes the node."""
@@ -332,6 +341,10 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 def _num_bytes(value: torch.Tensor) -> int:
     return known_size(value.numel()) * int(value.element_size())
+
+
+def _num_elements(node: Node) -> int:
+    return sum(known_size(v.numel()) for v in _tensors(node.meta.get("val")))
 
 
 def _is_size(node: Node) -> bool:

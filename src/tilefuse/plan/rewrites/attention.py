@@ -25,8 +25,9 @@ from tilefuse.passes.choosing import ChoosingPass
 from tilefuse.passes.device.long_products import without_unused
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import PassContext, Pipeline, Properties, Property, register_pass
-from tilefuse.plan.rewrites.attention_gradient import gradient_choices, maps_behind, with_definitions
+from tilefuse.plan.rewrites.attention_gradient import gradient_choices, with_definitions
 from tilefuse.plan.rewrites.mask_bounds import bounded_masks
+from tilefuse.plan.rewrites.own_masks import maps_behind, with_own_masks, without_unread
 from tilefuse.plan.rewrites.renamed import with_names
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
@@ -53,6 +54,7 @@ class ExpandAttention(ChoosingPass):
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
         """The graph with definitions; `graph` itself where no kernel for one is faster."""
         assert ctx.prices is not None
+        graph = with_own_masks(graph, device)
         choices = attention_choices(graph, device, ctx.prices, ctx.eager_rounding, self.gradients != "library")
         self.keep(choices, ctx)
         options = replace(ctx.options, eager_rounding=ctx.eager_rounding)
@@ -74,14 +76,7 @@ class ExpandAttention(ChoosingPass):
         replaced = (*taken, *of_gradient)
         left = without_unused(replace(graph, nodes=tuple(nodes)), {v for n in replaced for v in graph.node_by_name[n].operands})
         behind = {n.name for c in taken.values() for n in nodes_behind(c.call, c.node, graph)}
-        return _without_unread(left, behind | {n.name for c in taken_gradients for n in maps_behind(c.call, graph)})
-
-
-def _without_unread(graph: Graph, names: set[str]) -> Graph:
-    """The graph without those nodes among `names` that nothing reads any more."""
-    while unread := {n for n in names if n in graph.node_by_name and not graph.users_by_name[n] and n not in graph.escaping}:
-        graph = replace(graph, nodes=tuple(n for n in graph.nodes if n.name not in unread))
-    return graph
+        return without_unread(left, behind | {n.name for c in taken_gradients for n in maps_behind(c.call.mask, graph)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import PassContext, Pipeline
 from tilefuse.plan.rewrites.gradient_surroundings import surroundings
+from tilefuse.plan.rewrites.own_masks import maps_behind
 from tilefuse.plan.rewrites.renamed import with_names
 from tilefuse.plan.walks import COMPUTED_AGAIN, find_walks
 from tilefuse.target.device import DeviceSpec
@@ -107,7 +108,7 @@ def gradient_choice(of: AttentionGradientCall, graph: Graph, device: DeviceSpec,
     if eager_rounding:
         return GradientChoice(of, results, None, why="their definition would be rounded where the library rounds nothing")
     definition = gradient_definition(of, {name: graph.type_of(v) for name, v in of.operands.items()}, results)
-    definition = _with_maps_behind(definition, maps_behind(of, graph), graph)
+    definition = _with_maps_behind(definition, maps_behind(of.mask, graph), graph)
     # Of several walks with the same products, the one that holds most.
     walks = list({_products(definition, w): w for w in sorted(find_walks(definition, device), key=len)}.values())
     products = {n.name for n in definition.nodes if n.kind == "library.matmul"}
@@ -118,21 +119,6 @@ def gradient_choice(of: AttentionGradientCall, graph: Graph, device: DeviceSpec,
     before = tuple(n.name for n in definition.nodes if n.name not in inside and _leads_to(definition, n, sums))
     us = sum(prices.kernel_us(definition, nodes, eager_rounding, 0) for nodes in (*walks, before))
     return GradientChoice(of, results, definition, len(walks), us, prices.attention_gradient_us(of, graph))
-
-
-def maps_behind(of: AttentionGradientCall, graph: Graph) -> tuple[Node, ...]:
-    """The maps that a call's mask is computed by, in graph order, where these read fewer bytes than it has: kernels compute it where they
-    read it, as the sum of a bias of heads and a mask of columns."""
-    inside: dict[str, None] = {}
-    stack = [of.mask] if of.mask else []
-    while stack:
-        node = graph.node_by_name.get(stack.pop())
-        if node is not None and node.category == "map" and node.name not in inside:
-            inside[node.name] = None
-            stack += node.reads()
-    roots = dict.fromkeys(v for n in inside for v in graph.node_by_name[n].reads() if v not in inside)
-    is_less = sum(graph.type_of(v).num_bytes for v in roots) < (graph.type_of(of.mask).num_bytes if inside else 0)
-    return tuple(graph.in_order(inside)) if is_less else ()
 
 
 def _with_maps_behind(definition: Graph, behind: tuple[Node, ...], graph: Graph) -> Graph:

@@ -347,3 +347,21 @@ def test_values_of_another_width(depth: int) -> None:
     for x, wanted in zip((q, k, v), exact, strict=True):
         assert x.grad is not None and wanted.grad is not None
         assert (x.grad.double() - wanted.grad).abs().max() <= 1e-5
+
+
+def test_layers_that_share_a_mask_keep_its_operands() -> None:
+    """The sum of a bias of heads and a mask of columns is computed where each layer reads it, forward and backward: it is not kept."""
+    def layers(x: torch.Tensor, bias: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        added_to_scores = bias + mask
+        for _ in range(2):
+            x = torch.softmax(x @ x.mT + added_to_scores, -1) @ x
+        return x
+
+    def step() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+        x = torch.randn(4, HEADS, 64, WIDTH, dtype=torch.bfloat16, requires_grad=True)
+        bias, mask = torch.randn(1, HEADS, 64, 64, dtype=torch.bfloat16, requires_grad=True), torch.zeros(4, 1, 1, 64, dtype=torch.bfloat16)
+        return nn.Module(), (x, bias, mask)
+
+    kept = kept_by(step, "ours", lambda _: layers, options=Options(attention_gradients="kernels"), narrow=False)
+    shapes = [tuple(n.meta["val"].shape) for n in kept]
+    assert (4, HEADS, 64, 1) in shapes and (4, HEADS, 64, 64) not in shapes
