@@ -32,11 +32,12 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Mask:
-    """A mask of scores: hides where `hides` (or, if `is_visible`, where not), or is added."""
+    """A mask of scores: puts the number `fill` where it is true (or, if `is_visible`, where not), or is added."""
 
     value: Node
     is_added: bool = False
     is_visible: bool = False
+    fill: float = -math.inf
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class JointAttention:
     keys          the turned ones that the first product multiplies by: [heads, width, columns]
     of_queries, of_keys, of_values  the products that give gradients; None where nothing asks for them. Those of the keys are turned
     readers       (node, its operand): other readers of the gradient of the scores, which is that of a mask that is added
+    filled        the mask that puts a finite number at hidden places, before the other one
     """
 
     softmax: Node
@@ -74,6 +76,7 @@ class JointAttention:
     of_keys: Node | None
     of_values: Node | None
     readers: tuple[tuple[Node, Node], ...] = ()
+    filled: Mask | None = None
 
 
 def attentions(graph: torch.fx.Graph, backward: set[Node]) -> Iterator[JointAttention]:
@@ -100,7 +103,7 @@ class _Reading:
         before, behind = self._scores(scores), self._weights()
         if before is None or behind is None:
             return None
-        product, scale, mask = before
+        product, scale, mask, filled = before
         if shape_of(product)[-2:] != shape_of(scores)[-2:]:
             return None
         dropout, weights, result = behind
@@ -110,12 +113,12 @@ class _Reading:
         if of_weights is None:
             return None
         gradient = of_weights.args[0]
-        of_scores = _Derivative(self.softmax, mask, dropout, self.backward).follow(of_weights, product)
+        of_scores = _Derivative(self.softmax, (mask, filled), dropout, self.backward).follow(of_weights, product)
         factor = scale * (dropout.factor if dropout else 1.0)
         if of_scores is None or not math.isclose(of_scores.factor, factor, rel_tol=_ROUNDING):
             return None
         of_mask = dropout.factor if dropout else 1.0
-        if any(mask is None or not mask.is_added or not math.isclose(of_scores.factors[x], of_mask, rel_tol=_ROUNDING)
+        if any(mask is None or filled is not None or not mask.is_added or not math.isclose(of_scores.factors[x], of_mask, rel_tol=_ROUNDING)
                for _, x in of_scores.readers):
             return None
         ends = [n for n in of_scores.ends if n not in (of_scores.of_queries, of_scores.of_keys)]
@@ -123,22 +126,26 @@ class _Reading:
         if ends or any(n is not of_values for n in self._turned_times(weights)):
             return None
         return JointAttention(self.softmax, scores, queries, keys, values, result, gradient, scale, mask, dropout,
-                              of_scores.of_queries, of_scores.of_keys, of_values, tuple(of_scores.readers))
+                              of_scores.of_queries, of_scores.of_keys, of_values, tuple(of_scores.readers), filled)
 
     # -- forward -----------------------------------------------------------------------------------------------------------
 
-    def _scores(self, s: Node) -> tuple[Node, float, Mask | None] | None:
-        """The product of scores, their scale, and the mask behind it."""
+    def _scores(self, s: Node) -> tuple[Node, float, Mask | None, Mask | None] | None:
+        """The product of scores, their scale, and behind it the mask, before which another one may put a finite number."""
         scale = 1.0
         mask: Mask | None = None
+        filled: Mask | None = None
         while s.target is not BMM:
             x, factor, behind = _scaled(s) or _masked(s) or (_passed(s), 1.0, None)
             if behind is not None and shape_of(s) != shape_of(self.softmax):
                 return None
-            if x is None or behind is not None and (mask is not None or scale != 1.0) or factor <= 0.0:
+            fills = behind is not None and not behind.is_added and math.isfinite(behind.fill)
+            is_late = scale != 1.0 or filled is not None or mask is not None and not fills
+            if x is None or behind is not None and is_late or factor <= 0.0:
                 return None
-            scale, mask, s = scale * factor, mask or behind, x
-        return s, scale, mask
+            scale, s = scale * factor, x
+            mask, filled = (mask, behind) if fills else (mask or behind, filled)
+        return s, scale, mask, filled
 
     def _weights(self) -> tuple[Dropout | None, Node, Node] | None:
         """The dropout of the powers, the product's left operand, and the product."""
@@ -177,11 +184,12 @@ class _Gradient:
 
         weights     gradient of the dropped powers        powers    the same of the powers
         by_powers   times the powers                      sum       summed up over each row, perhaps times the powers (`sum_by_powers`)
-        scores      gradient of the softmax's scores
+        scores      gradient of the softmax's scores; `is_filled`: 0 where these are a finite number
     """
 
     kind: str
     factor: float = 1.0
+    is_filled: bool = False
 
 
 @dataclass
@@ -203,8 +211,8 @@ class _Ends:
 class _Derivative:
     """The derivative of a softmax, from the gradient of the dropped powers on."""
 
-    def __init__(self, softmax: Node, mask: Mask | None, dropout: Dropout | None, backward: set[Node]) -> None:
-        self.softmax, self.mask, self.dropout, self.backward = softmax, mask, dropout, backward
+    def __init__(self, softmax: Node, masks: tuple[Mask | None, Mask | None], dropout: Dropout | None, backward: set[Node]) -> None:
+        self.softmax, (self.mask, self.filled), self.dropout, self.backward = softmax, masks, dropout, backward
         self.known: dict[Node, _Gradient] = {}
 
     def follow(self, of_weights: Node, product: Node) -> _Ends | None:
@@ -219,7 +227,7 @@ class _Derivative:
                 continue
             if node.target is BMM:
                 of = self.known.get(node.args[0]) or self.known.get(node.args[1])
-                if of is None or of.kind != "scores" or ends.factor not in (0.0, of.factor):
+                if of is None or of.kind != "scores" or ends.factor not in (0.0, of.factor) or of.is_filled != (self.filled is not None):
                     return None
                 ends.factor = of.factor
                 ends.ends.append(node)
@@ -297,9 +305,11 @@ class _Derivative:
             return None
         if of.kind == "weights" and self.dropout is not None and chosen.condition is self.dropout.is_left and chosen.is_visible:
             return replace(of, kind="powers")
-        mask = self.mask
-        hides = mask is not None and not mask.is_added and chosen.condition is mask.value and chosen.is_visible == mask.is_visible
-        return of if of.kind == "scores" and hides else None
+        if of.kind != "scores":
+            return None
+        if _is_of(chosen, self.filled):
+            return replace(of, is_filled=True)
+        return of if _is_of(chosen, self.mask) else None
 
 
 # -- single nodes ------------------------------------------------------------------------------------------------------------
@@ -321,6 +331,11 @@ class _Choice:
     is_visible: bool
 
 
+def _is_of(chosen: _Choice, mask: Mask | None) -> bool:
+    """Whether a choice is made by a mask's condition."""
+    return mask is not None and not mask.is_added and chosen.condition is mask.value and chosen.is_visible == mask.is_visible
+
+
 def _chosen(node: Node) -> _Choice | None:
     if node.target in (_ATEN.masked_fill.Scalar, _ATEN.masked_fill.Tensor):
         value, condition, fill = node.args[0], node.args[1], _number(node.args[2])
@@ -335,10 +350,11 @@ def _chosen(node: Node) -> _Choice | None:
 
 
 def _masked(node: Node) -> tuple[Node, float, Mask] | None:
-    """Scores behind a mask that hides with -inf, or is added."""
+    """Scores behind a mask that hides with -inf or a finite number, or is added."""
     chosen = _chosen(node)
     if chosen is not None:
-        return (chosen.value, 1.0, Mask(chosen.condition, is_visible=chosen.is_visible)) if chosen.fill == -math.inf else None
+        fill = chosen.fill
+        return (chosen.value, 1.0, Mask(chosen.condition, False, chosen.is_visible, fill)) if fill < math.inf else None
     if node.target is not _ATEN.add.Tensor or node.kwargs or not all(isinstance(a, Node) for a in node.args):
         return None
     x, added = sorted(node.args, key=lambda a: shape_of(a) != shape_of(node))

@@ -18,7 +18,7 @@ import torch
 from torch.fx import Graph, Node
 
 from tilefuse.base.options import Options
-from tilefuse.driver.torch.attention_forms import JointAttention, attentions
+from tilefuse.driver.torch.attention_forms import JointAttention, Mask, attentions
 from tilefuse.driver.torch.called_attention import WrittenOut, called_attentions
 from tilefuse.driver.torch.joint_code import JointCode, known_size
 from tilefuse.driver.torch.redrawn import SeededCode
@@ -121,6 +121,10 @@ def _types(of: JointAttention) -> dict[str, Type] | None:
         if of_mask is None or not of.mask.is_added and of_mask != BOOL:
             return None
         types["mask"] = Type(of_mask, _shape(of.mask.value))
+    if of.filled is not None:
+        if of.filled.value.meta["val"].dtype != torch.bool:
+            return None
+        types["visible"] = Type(BOOL, _shape(of.filled.value))
     types |= {"seed": Type(I64, (1,))} if of.dropout is not None else {}
     return types | ({"factors": Type(F32, (*lead, rows, 1))} if _has_factors(of) else {})
 
@@ -133,7 +137,8 @@ def _call(of: JointAttention, types: dict[str, Type]) -> AttentionGradientCall:
                                  (results[0], results[1], results[2], "db" if of.readers else ""), 1,
                                  drop.probability if drop else 0.0, "seed" if drop else "",
                                  drop.number if drop else 0, "factors" if "factors" in types else "",
-                                 _dtype_of_mask(of) == torch.float32 and types["q"].dtype != F32)
+                                 _dtype_of_mask(of) == torch.float32 and types["q"].dtype != F32, "visible" if of.filled else "",
+                                 of.filled.fill if of.filled else 0.0)
 
 
 def _dtype_of_mask(of: JointAttention) -> torch.dtype | None:
@@ -151,8 +156,8 @@ def _products(of: JointAttention) -> tuple[Node | None, Node | None, Node | None
 
 
 def _has_factors(of: JointAttention) -> bool:
-    """Whether scores may be of a size at which logarithms are inexact: a mask that is added may hide a row whole with a large number."""
-    return of.mask is not None and of.mask.is_added
+    """Whether scores may be of a size at which logarithms are inexact: a mask may hide a row whole with a large number."""
+    return of.mask is not None and of.mask.is_added or of.filled is not None
 
 
 class _Rewriting(JointCode):
@@ -212,6 +217,12 @@ class _Rewriting(JointCode):
         hidden = self.call(_ATEN.eq.Scalar, logarithms, float("-inf"))
         return logarithms, self.call(_ATEN.where.self, hidden, of_zero, factors) if is_safe else factors
 
+    def _visible(self, mask: Mask | None) -> Node | None:
+        """A mask as the operator takes it: true where scores are visible, or numbers."""
+        if mask is None or mask.is_added or mask.is_visible:
+            return None if mask is None else mask.value
+        return self.call(_ATEN.logical_not.default, mask.value)
+
     def gradients(self) -> Iterator[Node]:
         """Gradients of the queries, the turned keys and the values, of three dimensions like the products' operands.
 
@@ -222,11 +233,10 @@ class _Rewriting(JointCode):
         keys = self.call(_ATEN.transpose.int, of.keys, 1, 2)
         g, q, k, v, y = (self.call(_ATEN.view.default, x, self.extents((*lead, *x.meta["val"].shape[1:])))
                          for x in (of.gradient, of.queries, keys, of.values, of.result))
-        mask = of.mask.value if of.mask is not None else None
-        if of.mask is not None and not of.mask.is_added and not of.mask.is_visible:
-            mask = self.call(_ATEN.logical_not.default, mask)
+        mask, visible = (self._visible(m) for m in (of.mask, of.filled))
         called = self.call(ATTENTION_BACKWARD, g, q, k, v, y, self.logarithms, mask, self.factors, drop.seed if drop else None,
-                           drop.number if drop else 0, drop.probability if drop else 0.0, False, of.scale, _dtype_of_mask(of))
+                           drop.number if drop else 0, drop.probability if drop else 0.0, False, of.scale, _dtype_of_mask(of),
+                           visible, of.filled.fill if of.filled else 0.0)
         if of.readers:
             self.of_mask = self.call(operator.getitem, called, 3)
         for n, x in enumerate((of.queries, keys, of.values)):

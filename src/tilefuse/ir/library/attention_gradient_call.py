@@ -26,7 +26,7 @@ TORCH_ARGUMENTS = {
             ("grad", "query", "key", "value", "out", "logsumexp", "dropout_p", "is_causal")),
     "own": ("tilefuse.attention_backward.default",
             ("grad", "query", "key", "value", "out", "logsumexp", "attn_mask", "row_factors", "seed", "number", "dropout_p", "is_causal",
-             "scale")),
+             "scale", "mask_dtype", "visible", "fill")),
 }
 NUM_GRADIENTS = 4
 # Least score and logarithm of rows with factors: a power of two whose product with log2(e) f32 holds.
@@ -43,6 +43,7 @@ class AttentionGradientCall:
     library    the kernels that compute it
     dropout    probability by which powers are dropped: by random numbers of the key `seed` + `number`, of places in [lead, rows, columns]
     factors    of each row's powers, where logarithms are too large to be exact; "" for none
+    visible    a mask where scores are not `fill`, a finite number, before the other mask; "" for none
     wide_bias  whether the gradient of the bias is f32
     """
 
@@ -63,12 +64,14 @@ class AttentionGradientCall:
     number: int = 0
     factors: str = ""
     wide_bias: bool = False
+    visible: str = ""
+    fill: float = 0.0
 
     @property
     def operands(self) -> Mapping[str, str]:
         """Operands by the definition's names of them."""
         named = {"q": self.query, "k": self.key, "v": self.value, "y": self.output, "g": self.gradient, "l": self.logarithms}
-        others = {"mask": self.mask, "seed": self.seed, "factors": self.factors}
+        others = {"mask": self.mask, "seed": self.seed, "factors": self.factors, "visible": self.visible}
         return named | {name: value for name, value in others.items() if value}
 
 
@@ -103,8 +106,10 @@ def _call(nodes: list[Node], graph: Graph) -> AttentionGradientCall | None:
     gradient, q, k, v, y, logarithms = (operand_of_argument(node, argument_by_name.get(n))
                                         for n in ("grad", "query", "key", "value", "out", "logsumexp"))
     dropout, number_ = argument_by_name.get("dropout_p", 0.0), argument_by_name.get("number", 0)
-    seed, factors = (operand_of_argument(node, argument_by_name.get(n)) if library == "own" else "" for n in ("seed", "row_factors"))
-    assert isinstance(dropout, float | int) and isinstance(number_, int)
+    seed, factors, visible = (operand_of_argument(node, argument_by_name.get(n)) if library == "own" else ""
+                              for n in ("seed", "row_factors", "visible"))
+    fill = argument_by_name.get("fill", 0.0)
+    assert isinstance(dropout, float | int) and isinstance(number_, int) and isinstance(fill, float | int)
     if not (gradient and q and k and v and y and logarithms) or dropout and not seed:
         return None
     mask = operand_of_argument(node, argument_by_name.get("attn_bias", argument_by_name.get("attn_mask")))
@@ -128,7 +133,7 @@ def _call(nodes: list[Node], graph: Graph) -> AttentionGradientCall | None:
         return None
     causal = bool(argument_by_name.get("is_causal"))
     return AttentionGradientCall(gradient, q, k, v, y, logarithms, mask, factor, causal, library, gradients, group,
-                                 float(dropout), seed if dropout else "", number_, factors, wide_bias)
+                                 float(dropout), seed if dropout else "", number_, factors, wide_bias, visible, float(fill))
 
 
 def _number(node: Node) -> int:

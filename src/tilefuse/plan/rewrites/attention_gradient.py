@@ -291,6 +291,8 @@ class _Writer:
             is_left, zero = self._is_left(b.shape_of(p), turned), self._number(0.0, (1,) * len(shape))
             weights, of_scores = (b.where(is_left, x, zero) for x in (p, of_scores))
         ds = b.elementwise("mul", p, b.elementwise("sub", of_scores, row_sums))
+        if self.of.visible:
+            ds = b.where(self._mask("visible", turned), ds, self._number(0.0, (1,) * len(shape)))
         return b.cast(weights, self.dtype), ds
 
     def _is_left(self, shape: tuple[int, ...], turned: bool) -> str:
@@ -306,8 +308,11 @@ class _Writer:
     def _masked(self, s: str, turned: bool) -> str:
         """Scores with the mask and the bias of the call."""
         b, shape = self.b, self.b.shape_of(s)
+        if self.of.visible:
+            fill = self._number(max(self.of.fill, LEAST_LOGARITHM), (1,) * len(shape))
+            s = b.where(self._mask("visible", turned), s, fill)
         if self.of.mask:
-            mask = self._mask(turned)
+            mask = self._mask("mask", turned)
             lowest = self._number(float("-inf"), (1,) * len(shape))
             if b.dtype_of(mask) == BOOL:
                 s = b.where(mask, s, lowest)
@@ -326,9 +331,9 @@ class _Writer:
         logarithm is that number, has powers of 1."""
         return self.b.elementwise("maximum", x, self._number(LEAST_LOGARITHM, (1,) * len(self.b.shape_of(x))))
 
-    def _mask(self, turned: bool) -> str:
-        """The mask beside the scores: turned, with the rows of a group's heads one after another."""
-        b, mask = self.b, self.values["mask"]
+    def _mask(self, name: str, turned: bool) -> str:
+        """A mask beside the scores: turned, with the rows of a group's heads one after another."""
+        b, mask = self.b, self.values[name]
         if not turned:
             return mask
         rank, shape = len(self.lead) + 2, b.shape_of(mask)

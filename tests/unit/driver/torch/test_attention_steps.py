@@ -64,6 +64,16 @@ def filled(drop: float) -> Attention:
     return run
 
 
+def put(drop: float, lowest: float, added_too: bool = False) -> Attention:
+    """As transformers' GPT-2 has it: the lowest number at hidden places, perhaps a mask of numbers behind it."""
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        s = torch.matmul(q, k.transpose(-1, -2)) / torch.full([], WIDTH**0.5, dtype=q.dtype)
+        s = torch.where(mask, s, torch.full([], lowest, dtype=q.dtype))
+        s = s + (torch.arange(COLUMNS) % 7 == 3) * -10000.0 if added_too else s
+        return torch.matmul(F.dropout(F.softmax(s, -1).type(v.dtype), drop), v)
+    return run
+
+
 def plain(drop: float) -> Attention:
     return lambda q, k, v, mask: F.dropout(torch.softmax(q * WIDTH**-0.5 @ k.mT, -1), drop) @ v
 
@@ -85,6 +95,8 @@ class Case:
     dtype: torch.dtype = torch.float32
     hides_rows: bool = False
     causal: bool = False
+    fill: float = float("-inf")
+    added: bool = False
 
 
 CASES = {
@@ -94,6 +106,9 @@ CASES = {
     "numbers, f16, narrow softmax": Case(added(0.2, wide=False), 0.2, "numbers", torch.float16),
     "numbers that hide a row": Case(added(0.2), 0.2, "numbers", torch.float32, hides_rows=True),
     "filled": Case(filled(0.1), 0.1, "visible"),
+    "put": Case(put(0.2, torch.finfo(torch.float32).min), 0.2, "visible", hides_rows=True, fill=torch.finfo(torch.float32).min),
+    "put, and added": Case(put(0.2, -1e4, added_too=True), 0.2, "visible", hides_rows=True, fill=-1e4, added=True),
+    "put in bf16": Case(put(0.2, torch.finfo(torch.bfloat16).min), 0.2, "visible", torch.bfloat16, fill=torch.finfo(torch.bfloat16).min),
     "called, causal": Case(called(0.25, causal=True), 0.25, causal=True),
     "called, with a mask": Case(called(0.25), 0.25, "visible", hides_rows=True),
     "called in bf16": Case(called(0.25, causal=True), 0.25, dtype=torch.bfloat16, causal=True),
@@ -118,7 +133,8 @@ def expected(case: Case, values: list[torch.Tensor], factors: torch.Tensor, g: t
         s = s + mask
     elif case.mask or case.causal:
         visible = torch.ones(ROWS, COLUMNS, dtype=torch.bool).tril() if case.causal else mask
-        s = s.masked_fill(~visible, float("-inf"))
+        s = s.masked_fill(~visible, case.fill)
+        s = s + (torch.arange(COLUMNS) % 7 == 3) * -10000.0 if case.added else s
     p = torch.softmax(s, -1)
     y = torch.where(p.isnan(), 0.0, p) * factors @ v
     return y, list(torch.autograd.grad(y, (q, k, v), g.double()))
@@ -257,8 +273,8 @@ def test_a_bias_has_its_gradient(dtype: torch.dtype, wide: bool, drop: float, le
         assert (x.grad.double() - wanted.grad).abs().max() <= close * max(wanted.grad.abs().max().item(), 1.0)
 
 
-NONE = {"scaled gradients": _with(Doubled.apply), "capped": _with(torch.tanh), "hidden by a number": _with(lambda s: s, -1e9),
-        "powers that are read twice": _read_twice, "a temperature of the bias": _scaled_bias,
+NONE = {"scaled gradients": _with(Doubled.apply), "capped": _with(torch.tanh), "powers that are read twice": _read_twice,
+        "a temperature of the bias": _scaled_bias,
         "temperature behind the mask": lambda q, k, v, mask: torch.softmax((q @ k.mT + mask) * 0.5, -1) @ v}
 
 
@@ -304,7 +320,7 @@ def parts_of(case: Case, length: int, width: int, of_mask: tuple[int, ...] = ())
     return parts
 
 
-@pytest.mark.parametrize("name", ["plain", "without dropout", "numbers", "filled"])
+@pytest.mark.parametrize("name", ["plain", "without dropout", "numbers", "filled", "put"])
 def test_a_step_is_one_walk_forward_and_two_backward(name: str) -> None:
     """On an H200: results, logarithms and factors by the kernel of the forward pass; row sums and two kernels behind."""
     forward, backward = parts_of(replace(CASES[name], dtype=torch.bfloat16), 1024, 64)

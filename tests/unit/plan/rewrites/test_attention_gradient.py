@@ -150,15 +150,15 @@ def test_values_of_another_width(dtype: str, width: int, of_values: int, templat
 
 
 def dropped(causal: bool = False, group: int = 1, bias: str = "", factors: bool = False, drop: float = 0.25, rows: int = ROWS,
-            columns: int = COLUMNS, width: int = WIDTH) -> Graph:
-    """A call of tilefuse's own operator, with the seed of a dropout."""
+            columns: int = COLUMNS, width: int = WIDTH, fill: float = 0.0) -> Graph:
+    """A call of tilefuse's own operator, with the seed of a dropout. fill: a number at places that a mask does not show; 0: none."""
     q, k, sums = f"f16[2, 4, {rows}, {width}]", f"f16[2, {4 // group}, {columns}, {width}]", f"f32[2, 4, {rows}, 1]"
     kinds = {"g": q, "q": q, "k": k, "v": k, "y": q, "l": sums, "seed": "i64[1]"} | ({"b": bias} if bias else {})
-    kinds |= {"factors": sums} if factors else {}
+    kinds |= ({"factors": sums} if factors else {}) | ({"visible": f"bool[2, 1, {rows}, {columns}]"} if fill else {})
     at = {name: f'("%", {n})' for n, name in enumerate(kinds)}
     arguments = ", ".join(at.get(n, "none") for n in ("g", "q", "k", "v", "y", "l", "b", "factors", "seed"))
     call = (f"library.tilefuse.attention_backward.default ({', '.join(f'%{n}' for n in kinds)}) {{args = ({arguments}, 3, {drop}, "
-            f"{'true' if causal else 'false'}, 0.25), kwargs = (), result = ")
+            f"{'true' if causal else 'false'}, 0.25, none, {at.get('visible', 'none')}, {fill}), kwargs = (), result = ")
     nodes = "\n".join(f"  %d{n}: {kind} = {call}{n}}}" for n, kind in enumerate((q, k, k)))
     inputs = ", ".join(f"%{n}: {t}" for n, t in kinds.items())
     return parse_graph(f"graph @g({inputs}) -> ({q}, {k}, {k}) {{\n{nodes}\n  return %d0, %d1, %d2\n}}")
@@ -175,6 +175,31 @@ def test_dropout_is_drawn_again_from_its_seed(causal: bool, group: int, bias: st
     assert "planned by their definition" in texts[0] and texts[0].endswith("nothing predicts the call")
     values, gradients = values_and_gradients(graph, causal, 0.25, drop=0.25)
     for one, two in zip(interpret(in_double(written_out), values), gradients, strict=False):
+        np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_a_number_at_hidden_places(group: int) -> None:
+    """A row that is hidden whole has powers of 1 / columns, and no gradient of its scores."""
+    graph = dropped(group=group, factors=True, fill=-1e4)
+    written_out, _ = expanded(graph)
+    values, _ = values_and_gradients(graph, False, 0.25, drop=0.25)
+    values["visible"] = np.random.default_rng(2).random((2, 1, ROWS, COLUMNS)) < 0.6
+    values["visible"][0, :, 4] = False
+    q, g = values["q"], values["g"]
+    k, v = (np.repeat(values[n], group, 1) for n in "kv")
+    s = np.where(values["visible"], np.einsum("bhrk,bhck->bhrc", q, k) * 0.25, -1e4)
+    top = s.max(3, keepdims=True)
+    logarithms = top + np.log(np.exp(s - top).sum(3, keepdims=True))
+    p = np.exp(s - logarithms)
+    kept = (random_uniform(values["seed"] + 3, np.arange(p.size).reshape(p.shape)) < np.float32(0.75)) / 0.75
+    of_p = np.einsum("bhrk,bhck->bhrc", g, v) * kept
+    y = (p * kept) @ v
+    ds = np.where(values["visible"], p * (of_p - (g * y).sum(3, keepdims=True)), 0.0) * 0.25
+    turned = (0, 1, 3, 2)
+    of_keys = [x.reshape(2, 4 // group, group, *x.shape[2:]).sum(2) for x in (ds.transpose(turned) @ q, (p * kept).transpose(turned) @ g)]
+    inputs = values | {"l": logarithms, "factors": np.ones(logarithms.shape), "y": y}
+    for one, two in zip(interpret(in_double(written_out), inputs), (ds @ k, *of_keys), strict=False):
         np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-7)
 
 
