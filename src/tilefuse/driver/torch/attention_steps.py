@@ -20,7 +20,7 @@ from torch.fx import Graph, Node
 from tilefuse.base.options import Options
 from tilefuse.driver.torch.attention_forms import JointAttention, Mask, attentions
 from tilefuse.driver.torch.called_attention import WrittenOut, called_attentions
-from tilefuse.driver.torch.joint_code import JointCode, known_size
+from tilefuse.driver.torch.joint_code import JointCode, known_size, shape_of
 from tilefuse.driver.torch.redrawn import SeededCode
 from tilefuse.frontends.torch.ops import DTYPE_BY_TORCH
 from tilefuse.frontends.torch.own.attention import ATTENTION_BACKWARD
@@ -120,7 +120,7 @@ def _types(of: JointAttention) -> dict[str, Type] | None:
         of_mask = DTYPE_BY_TORCH.get(mask.dtype)
         if of_mask is None or not of.mask.is_added and of_mask != BOOL:
             return None
-        types["mask"] = Type(of_mask, _shape(of.mask.value))
+        types["mask"] = Type(of_mask, _shape(of.scores) if of.mask.parts else _shape(of.mask.value))
     if of.filled is not None:
         if of.filled.value.meta["val"].dtype != torch.bool:
             return None
@@ -219,9 +219,24 @@ class _Rewriting(JointCode):
 
     def _visible(self, mask: Mask | None) -> Node | None:
         """A mask as the operator takes it: true where scores are visible, or numbers."""
+        if mask is not None and mask.parts:
+            return self._sum_of(mask)
         if mask is None or mask.is_added or mask.is_visible:
             return None if mask is None else mask.value
         return self.call(_ATEN.logical_not.default, mask.value)
+
+    def _sum_of(self, mask: Mask) -> Node:
+        """Several masks as one, as windows have a bias of heads and a mask of their own: in the softmax's shape where they are added to
+        scores of another shape."""
+        total: Node | None = None
+        for part, scores in mask.parts:
+            if shape_of(scores) != shape_of(self.of.softmax):
+                part = self.call(_ATEN.clone.default, self.call(_ATEN.expand.default, part, self.extents(scores.meta["val"].shape)),
+                                 memory_format=torch.contiguous_format)
+                part = self.call(_ATEN.view.default, part, self.extents(self.of.softmax.meta["val"].shape))
+            total = part if total is None else self.call(_ATEN.add.Tensor, total, part)
+        assert total is not None
+        return total
 
     def gradients(self) -> Iterator[Node]:
         """Gradients of the queries, the turned keys and the values, of three dimensions like the products' operands.

@@ -381,3 +381,33 @@ def test_layers_that_share_a_mask_keep_its_operands() -> None:
     kept = kept_by(step, "ours", lambda _: layers, options=Options(attention_gradients="kernels"), narrow=False)
     shapes = [tuple(n.meta["val"].shape) for n in kept]
     assert (4, HEADS, 64, 1) in shapes and (4, HEADS, 64, 64) not in shapes
+
+
+def windows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """As Swin has it: a learned bias of heads, and a mask of each window of an image."""
+    s, count = q @ k.mT * WIDTH**-0.5 + bias, mask.shape[0]
+    s = s.view(q.shape[0] // count, count, *s.shape[1:]) + mask[None, :, None]
+    return torch.softmax(s.view(-1, *s.shape[2:]), -1) @ v
+
+
+def twice_added(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Two masks of the scores' own dimensions."""
+    return torch.softmax(q @ k.mT * WIDTH**-0.5 + bias + mask.repeat(q.shape[0] // mask.shape[0], 1, 1)[:, None], -1) @ v
+
+
+@pytest.mark.parametrize("run", [windows, twice_added])
+def test_a_bias_and_a_mask_are_added(run: Callable[..., torch.Tensor]) -> None:
+    """Gradients of both forms against f64: the bias has one, the mask hides with -100 and -inf."""
+    random = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(6, HEADS, n, WIDTH, generator=random, requires_grad=True) for n in (ROWS, COLUMNS, COLUMNS))
+    bias = torch.randn(1, HEADS, ROWS, COLUMNS, generator=random, requires_grad=True)
+    mask = torch.where(torch.rand(3, ROWS, COLUMNS, generator=random) < 0.7, 0.0, -100.0)
+    mask[0, :, 3] = float("-inf")
+    y = torch.compile(run, backend="tilefuse", dynamic=False)(q, k, v, bias, mask)
+    y.sum().backward()
+    assert str(ATTENTION_BACKWARD) in SEEN[0] and sum("bmm" in n for n in SEEN[0]) == 2
+    exact = [x.detach().double().requires_grad_() for x in (q, k, v, bias)]
+    run(*exact, mask.double()).sum().backward()
+    for x, wanted in zip((q, k, v, bias), exact, strict=True):
+        assert x.grad is not None and wanted.grad is not None
+        assert (x.grad.double() - wanted.grad).abs().max() <= 1e-5
