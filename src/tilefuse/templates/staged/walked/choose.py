@@ -225,6 +225,10 @@ def _limit(plan: WalkPlan, device: DeviceSpec, reasons: MapReasons) -> Rejected 
             reasons[key] = "" if plan.is_loaded(tile) else plan.why_no_map(of, tile)
         if wrong := reasons[key]:
             return Rejected(Reason.UNSUPPORTED_OP, f"no tensor copies bring %{of.operand.value}: {wrong}")
-    registers = plan.registers + plan.edge_registers + device.fitted.walks.registers
+    fitted = device.fitted.walks
+    registers = plan.registers + plan.edge_registers + fitted.registers
+    if plan.draws and plan.form.loads_columns:
+        # Loads in flight and the generator have registers at one time.
+        registers += plan.draw_words + fitted.draw_registers
     _, most = consumer_registers(plan, device)
     return why_too_large(registers, most, f"{plan.choice.columns} columns", plan.shared_bytes, device)

@@ -3,14 +3,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import COLUMN, INNER, ROW, Contraction, any_contraction_of, matrix_arithmetic
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
+from tilefuse.ir.scalar import Lookup, Read, indexed_axes, walk
 from tilefuse.templates.staged.chain.form import NARROW
-from tilefuse.templates.staged.online.products import OnlineForm, online_form
+from tilefuse.templates.staged.online.products import WALK, OnlineForm, online_form
 from tilefuse.templates.staged.pipelined.operand import Operand, operand_of
 from tilefuse.templates.staged.walked.bias import Bias, biases_of
 from tilefuse.templates.staged.walked.caps import with_short_scores
@@ -41,6 +43,15 @@ class WalkForm:
     biases: tuple[Bias, ...] = ()
     heads: int = 1
     by_heads: dict[tuple[int, int], WalkForm | Rejected] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def loads_columns(self) -> bool:
+        """Whether threads load values that change along the walked axis, beside those that tensor copies can bring."""
+        online = self.online
+        brought = {b.read for b in self.biases}
+        bodies = dict.fromkeys(t.body for t in (*online.totals, *(w.total for w in online.weighted)))
+        return any(isinstance(e, Read | Lookup) and e.value not in online.reads and e not in brought and WALK in indexed_axes(e)
+                   for body in bodies for e in walk(body))
 
     @property
     def rows_of_head(self) -> int:

@@ -18,11 +18,12 @@ from tilefuse.kernel.pipeline import (
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.chain.plan import ITEM_BYTES, slot_lines
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.pipelined.plan import OperandMap, OperandTile, map_of_tile, why_no_map_of
-from tilefuse.templates.staged.walked.draws import Draw, draws_of
+from tilefuse.templates.staged.walked.draws import GROUPS_A_WORD, Draw, draws_of
 from tilefuse.templates.staged.walked.form import WalkForm
 from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.paged.pages import map_of_pages
@@ -99,6 +100,11 @@ class WalkPlan(TiledWalk):
     def draws(self) -> tuple[Draw, ...]:
         """Comparisons of random numbers that lanes draw for each other."""
         return draws_of(self.form.online)
+
+    @property
+    def draw_words(self) -> int:
+        """Registers with outcomes of a turn's comparisons, for both rows of a thread."""
+        return NEIGHBOURS * -(-self.choice.columns // MMA_COLUMNS // GROUPS_A_WORD) * len(self.draws)
 
     @property
     def of(self) -> WalkForm:
