@@ -34,15 +34,20 @@ _ROUNDING = 1e-6
 class Mask:
     """A mask of scores: puts the number `fill` where it is true (or, if `is_visible`, where not), or is added.
 
-    parts  (numbers, scores with them) of each mask that is added, the last one first, where there are several, or where their scores have
-           other lead dimensions than the softmax; `value` is the last one
+    parts  (mask, scores with it) of each mask, the last one first, where there are several, or where they are added to scores of other
+           lead dimensions than the softmax has; `value` is that of the last one
     """
 
     value: Node
     is_added: bool = False
     is_visible: bool = False
     fill: float = -math.inf
-    parts: tuple[tuple[Node, Node], ...] = ()
+    parts: tuple[tuple[Mask, Node], ...] = ()
+
+    @property
+    def all(self) -> tuple[Mask, ...]:
+        """The mask, or its parts."""
+        return tuple(m for m, _ in self.parts) or (self,)
 
 
 @dataclass(frozen=True)
@@ -140,21 +145,21 @@ class _Reading:
         scale = 1.0
         mask: Mask | None = None
         filled: Mask | None = None
-        added: list[tuple[Node, Node]] = []
+        parts: list[tuple[Mask, Node]] = []
         while s.target is not BMM:
             x, factor, behind = _scaled(s) or _masked(s) or (_passed(s), 1.0, None)
             is_sum = behind is not None and s.target is _ATEN.add.Tensor
             like, shape = (shape_of(n)[-2:] if is_sum else shape_of(n) for n in (self.softmax, s))
             fills = behind is not None and not behind.is_added and math.isfinite(behind.fill)
-            is_late = scale != 1.0 or filled is not None or mask is not None and not fills and not (is_sum and added)
+            is_late = scale != 1.0 or filled is not None
             if x is None or behind is not None and (is_late or shape != like) or factor <= 0.0:
                 return None
-            if is_sum:
-                added.append((next(a for a in s.args if a is not x), s))
+            if behind is not None and not fills:
+                parts.append((Mask(next(a for a in s.args if a is not x), is_added=True) if is_sum else behind, s))
             scale, s = scale * factor, x
             mask, filled = (mask, behind) if fills else (mask or behind, filled)
-        if len(added) > 1 or added and shape_of(added[0][1]) != shape_of(self.softmax):
-            mask = Mask(added[0][0], is_added=True, parts=tuple(added))
+        if len(parts) > 1 or parts and shape_of(parts[0][1]) != shape_of(self.softmax):
+            mask = Mask(parts[0][0].value, is_added=True, parts=tuple(parts))
         return s, scale, mask, filled
 
     def _weights(self) -> tuple[Dropout | None, Node, Node] | None:
@@ -319,7 +324,7 @@ class _Derivative:
             return None
         if _is_of(chosen, self.filled):
             return replace(of, is_filled=True)
-        return of if _is_of(chosen, self.mask) else None
+        return of if self.mask is not None and any(_is_of(chosen, m) for m in self.mask.all) else None
 
 
 # -- single nodes ------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ Taken where kernels hold the gradients and are predicted faster than products wi
 """
 from __future__ import annotations
 
+import functools
+import math
 import operator
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
@@ -116,11 +118,10 @@ def _types(of: JointAttention) -> dict[str, Type] | None:
         ("q", rows, width), ("k", columns, width), ("v", columns, depth), ("y", rows, depth), ("g", rows, depth))}
     types["l"] = Type(F32, (*lead, rows, 1))
     if of.mask is not None:
-        mask = of.mask.value.meta["val"]
-        of_mask = DTYPE_BY_TORCH.get(mask.dtype)
-        if of_mask is None or not of.mask.is_added and of_mask != BOOL:
+        of_mask = DTYPE_BY_TORCH.get(_numbers_of(of, of.mask) if of.mask.parts else of.mask.value.meta["val"].dtype)
+        if of_mask is None or any(not m.is_added and m.value.meta["val"].dtype != torch.bool for m in of.mask.all):
             return None
-        types["mask"] = Type(of_mask, _shape(of.scores) if of.mask.parts else _shape(of.mask.value))
+        types["mask"] = Type(of_mask, _shape_of_mask(of))
     if of.filled is not None:
         if of.filled.value.meta["val"].dtype != torch.bool:
             return None
@@ -139,6 +140,20 @@ def _call(of: JointAttention, types: dict[str, Type]) -> AttentionGradientCall:
                                  drop.number if drop else 0, "factors" if "factors" in types else "",
                                  _dtype_of_mask(of) == torch.float32 and types["q"].dtype != F32, "visible" if of.filled else "",
                                  of.filled.fill if of.filled else 0.0)
+
+
+def _numbers_of(of: JointAttention, mask: Mask) -> torch.dtype:
+    """The type of the sum of several masks; those that hide have the numbers of others, or the scores'."""
+    types = [m.value.meta["val"].dtype for m in mask.all if m.is_added]
+    return functools.reduce(torch.promote_types, types) if types else of.scores.meta["val"].dtype
+
+
+def _shape_of_mask(of: JointAttention) -> tuple[int, ...]:
+    """Extents of the mask, or of the sum of several: as many as the softmax has where one is added to scores of another shape."""
+    assert of.mask is not None
+    if any(shape_of(scores) != shape_of(of.softmax) for _, scores in of.mask.parts):
+        return _shape(of.scores)
+    return tuple(torch.broadcast_shapes(*(_shape(m.value) for m in of.mask.all)))
 
 
 def _dtype_of_mask(of: JointAttention) -> torch.dtype | None:
@@ -229,7 +244,8 @@ class _Rewriting(JointCode):
         """Several masks as one, as windows have a bias of heads and a mask of their own: in the softmax's shape where they are added to
         scores of another shape."""
         total: Node | None = None
-        for part, scores in mask.parts:
+        for of_part, scores in mask.parts:
+            part = of_part.value if of_part.is_added else self._as_numbers(of_part)
             if shape_of(scores) != shape_of(self.of.softmax):
                 part = self.call(_ATEN.clone.default, self.call(_ATEN.expand.default, part, self.extents(scores.meta["val"].shape)),
                                  memory_format=torch.contiguous_format)
@@ -237,6 +253,14 @@ class _Rewriting(JointCode):
             total = part if total is None else self.call(_ATEN.add.Tensor, total, part)
         assert total is not None
         return total
+
+    def _as_numbers(self, mask: Mask) -> Node:
+        """A mask that hides, as numbers that are added: 0 where scores are visible, else -inf."""
+        assert self.of.mask is not None
+        dtype, device = _numbers_of(self.of, self.of.mask), self.of.scores.meta["val"].device
+        of_hidden, of_others = (self.call(_ATEN.full.default, [], x, dtype=dtype, device=device) for x in (-math.inf, 0.0))
+        sides = (of_others, of_hidden) if mask.is_visible else (of_hidden, of_others)
+        return self.call(_ATEN.where.self, mask.value, *sides)
 
     def gradients(self) -> Iterator[Node]:
         """Gradients of the queries, the turned keys and the values, of three dimensions like the products' operands.

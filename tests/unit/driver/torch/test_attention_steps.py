@@ -411,3 +411,23 @@ def test_a_bias_and_a_mask_are_added(run: Callable[..., torch.Tensor]) -> None:
     for x, wanted in zip((q, k, v, bias), exact, strict=True):
         assert x.grad is not None and wanted.grad is not None
         assert (x.grad.double() - wanted.grad).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("lowest", [float("-inf"), -1e4])
+def test_a_bias_and_places_that_are_hidden(lowest: float) -> None:
+    """A learned bias before places that are hidden, as decoders with slopes have it; a finite number behind a bias is left to torch."""
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.softmax((q @ k.mT * WIDTH**-0.5 + bias).masked_fill(mask, lowest), -1) @ v
+
+    random = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(BATCH, HEADS, n, WIDTH, generator=random, requires_grad=True) for n in (ROWS, COLUMNS, COLUMNS))
+    bias = torch.randn(1, HEADS, 1, COLUMNS, generator=random, requires_grad=True)
+    mask = torch.ones(ROWS, COLUMNS, dtype=torch.bool).triu(3)
+    y = torch.compile(run, backend="tilefuse", dynamic=False)(q, k, v, bias, mask)
+    y.sum().backward()
+    assert (str(ATTENTION_BACKWARD) in SEEN[0]) == math.isinf(lowest)
+    exact = [x.detach().double().requires_grad_() for x in (q, k, v, bias)]
+    run(*exact, mask).sum().backward()
+    for x, wanted in zip((q, k, v, bias), exact, strict=True):
+        assert x.grad is not None and wanted.grad is not None
+        assert (x.grad.double() - wanted.grad).abs().max() <= 1e-5 * max(wanted.grad.abs().max().item(), 1.0)
