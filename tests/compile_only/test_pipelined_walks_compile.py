@@ -41,7 +41,7 @@ def test_no_register_spills(width: int, causal: bool, choice: PipelinedWalk) -> 
 
 
 def test_random_numbers_beside_a_mask_of_columns() -> None:
-    """Loads of columns and the generator need registers at one time: the tile that plans take spills five, and of 208 columns 46."""
+    """Loads of columns and the generator need registers at one time: the tile that plans take spills five, and of 208 columns 21."""
     of = Variant(("padding",), batch=4, heads=16, rows=1024, keys=1024, inner=64, width=64, dtype=BF16, drop=0.1)
     program = schedule_walk(of.graph(), {}, H200)
     assert isinstance(program, TileProgram), program
