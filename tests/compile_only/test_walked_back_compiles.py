@@ -61,3 +61,13 @@ def test_values_of_another_width(of: str, width: int, of_values: int) -> None:
     assert isinstance(program, TileProgram), program
     _, report = assembled(print_cuda(with_index_bits(compose_back(program, H200)), H200), "sm_90a")
     assert without_spills(report) and "serialized" not in report, report
+
+
+@pytest.mark.parametrize("of", ["keys", "queries"])
+def test_rows_beyond_the_end_are_read_without_branches(of: str) -> None:
+    """A bias whose rows no turn and no tile divides: guards around its loads would serialise the products."""
+    beside = ("elements",) if of == "queries" else ()
+    program = schedule_back(Gradient(of, ("dense",), 768, 197, 197, 64, BF16, beside=beside).graph(), {}, H200)
+    assert isinstance(program, TileProgram), program
+    _, report = assembled(print_cuda(with_index_bits(compose_back(program, H200)), H200), "sm_90a")
+    assert without_spills(report) and "serialized" not in report, report

@@ -154,12 +154,12 @@ class BackTurn:
         """Inside, ROW and WALK are at one score of the thread; yields the bounds under which it exists."""
         w = self.w
         row, place = w.simplified(w.first_row + self.here.row(i)), w.simplified(self.start + self.here.column(g, v))
-        if self.is_bounded:
+        if self.is_bounded or self.reads_rows:
             # No element asks for its row: the last one stands for those beyond the end.
             num_rows = w.walk.form.online.num_rows
             row = lesser(w, row, number(num_rows - 1), num_rows)
         with w.at(**{ROW: row, WALK: place}):
-            yield w.beyond(**({ROW: row, WALK: place} if self.reads_rows else {WALK: place}))
+            yield w.beyond(**{WALK: place})
 
     def _known(self, i: Affine, g: Affine, v: Affine, place: Affine, pairs: dict[Read, Reg], num_scores: int) -> None:
         """Makes the scores and other values known that elements are computed from."""
