@@ -51,6 +51,12 @@ def product(dtype: str, rows: int, inner: int, columns: int) -> str:
     }}"""
 
 
+CONVERTED = """graph @g(%x: bf16[1024, 768], %w: bf16[768, 512]) -> (f32[1024, 512]) {
+  %a: f32[1024, 768] = map [i, j] { f32(%x[i, j]) }
+  %b: f32[768, 512] = map [i, j] { f32(%w[i, j]) }
+  %y: f32[1024, 512] = library.matmul (%a, %b) {precision = "default", transpose_a = false, transpose_b = false}
+  return %y
+}"""
 SWAPPED = """graph @g(%a: f32[6], %b: f32[6], const %c: f32[6]) -> (f32[6], f32[6]) {
   update %a = %b
   update %b = %a
@@ -129,7 +135,8 @@ CHANGED: dict[str, Changed] = {c.item.name: c for c in (
     changed("sum-product-columns", COLUMN_SUM), changed("bound-masks", DOCUMENTS),
     changed(StatePrecision("tf32", "f32"), product("f32", 3, 8, 5)), changed("split-long-scans", SCAN),
     changed("split-cross-reductions", CENTRED), changed("split-long-products", product("f32", 3, 4096, 5)),
-    changed("pad-products", product("f16", 2000, 1996, 1301)), changed("split-convolution-biases", convolution("f32", 1, True)),
+    changed("narrow-products", CONVERTED), changed("pad-products", product("f16", 2000, 1996, 1301)),
+    changed("split-convolution-biases", convolution("f32", 1, True)),
     changed(PackConvolutionWeights("always"), convolution("f16", 1, False)),
     changed("sum-channel-windows", convolution("f32", 6, True)),
     changed("multiply-windows", PATCHES), changed(TransformConvolutions("always"), convolution("f32", 1, True)),

@@ -54,6 +54,8 @@ def candidates(form: BackForm, layouts: Layouts, device: DeviceSpec) -> Iterator
         num_tiles = online.num_leads * -(-online.num_rows // (WARPGROUP_ROWS * warpgroups))
         base = WalkedBack(c, warpgroups, kept_slots, 1, 1, min(num_tiles, device.num_multiprocessors), bias_ring)
         least = placed(form, base, layouts)
+        if bias_ring and not least.biases:
+            continue
         room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.shared_bytes
         slots = min(1 + room // least.filling_bytes, SEARCH.pipelines.walk_slots)
         for band in _bands(form, device):
