@@ -235,10 +235,11 @@ def product_cycles(fitted: MultiplyFigures, t: Tiling, places: int, columns: int
         return places * columns * inner / fitted.fma_per_cycle * (1.0 + reads + conversions) / busy, inner / t.split * 4
     covered = places * -(-columns // MMA_COLUMNS) * MMA_COLUMNS
     multiplications = covered * -(-inner // t.step) * t.step
-    # Each warp waits for the accumulators of its previous step, and quarters of the multiprocessor idle where few warps have a tile.
+    # Each warp waits for the accumulators of its previous step. Quarters of the multiprocessor idle where few of the block's warps have a
+    # tile; those without a warp of the block work for other blocks.
     warps, tiles = threads // WARP, covered // (MMA_ROWS * MMA_COLUMNS * m * n) * t.split
     turns, steps = -(-tiles // warps), inner / t.step / t.split
-    idle = _quarters(tiles, warps) * WARP_SCHEDULERS / tiles
+    idle = _quarters(tiles, warps) * min(warps, WARP_SCHEDULERS) / tiles
     exchange = _exchange_cycles(fitted, t, tiles)
     if not t.arithmetic:
         busy = multiplications / fitted.mma_per_cycle * (1.0 + 0.5 * ((0 if held else 2 * m) + n) / (m * n)) * idle
