@@ -29,7 +29,6 @@ class JointCode:
             node.meta["val"] = target(*values, **kwargs)
         return node
 
-
     def extents(self, shape: Iterable[int | torch.SymInt]) -> list[int | Node]:
         """Extents as arguments."""
         return [self._extent(e) for e in shape]

@@ -4,12 +4,13 @@
 """
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilefuse.base.construction import quickly_built
 from tilefuse.base.memo import remembered
 from tilefuse.ir.affine import Affine, Extents, axis, linearise, simplify, substitute
-from tilefuse.ir.graph import Graph
+from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts, strides_of
 from tilefuse.ir.scalar import Expr, Read, substitute_axes
 from tilefuse.target.memory import ACCESS_BYTES
@@ -55,12 +56,23 @@ def operand_memory(graph: Graph, value: str, input_strides: Layouts) -> OperandM
     type_ = graph.type_of(value)
     if 0 in type_.shape:
         return None
-    views: list[View] = []
-    while (maker := graph.node_by_name.get(value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
-        views.append((maker.axes, maker.body.index))
-        value = maker.body.value
-    place = _place(type_.shape, tuple(views), strides_of(graph, input_strides, value))
+    views = tuple((node.axes, read.index) for node, read in views_between(graph, value))
+    place = _place(type_.shape, views, strides_of(graph, input_strides, behind_views(graph, value)))
     return None if place is None else OperandMemory(type_.shape, *place, type_.dtype.itemsize)
+
+
+def views_between(graph: Graph, value: str) -> Iterator[tuple[Node, Read]]:
+    """Views between a value and the one that has memory, from the value on, each with its body: the read of the next one."""
+    while (maker := graph.node_by_name.get(value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
+        yield maker, maker.body
+        value = maker.body.value
+
+
+def behind_views(graph: Graph, value: str) -> str:
+    """The value that has memory, behind views."""
+    for _, read in views_between(graph, value):
+        value = read.value
+    return value
 
 
 # Axes of a view, and the subscripts at which it reads.
@@ -83,8 +95,8 @@ def _place(shape: tuple[int, ...], views: tuple[View, ...], strides: tuple[int, 
 
 def looked_through(graph: Graph, read: Read, extents: Extents) -> Expr:
     """A read through views, replaced by a read of the value that has memory."""
-    while (maker := graph.node_by_name.get(read.value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
-        viewed = substitute_axes(maker.body, dict(zip(maker.axes, read.index, strict=True)), extents)
+    for node, body in views_between(graph, read.value):
+        viewed = substitute_axes(body, dict(zip(node.axes, read.index, strict=True)), extents)
         assert isinstance(viewed, Read)
         read = viewed
     return read

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from tilefuse.ir.graph import Graph, Input, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Read
+from tilefuse.passes.device.operand_memory import behind_views, views_between
 from tilefuse.passes.device.padding import (
     Copies,
     PaddedProduct,
@@ -101,17 +102,11 @@ class PaddingPrices:
         groups: list[tuple[set[str], list[Node]]] = []
         for node in products:
             copies = padded_product(Copies(self._graph, self._strides), node).copies
-            read = {self._behind_views(v) for v in copies if v not in self._at_hand}
+            read = {behind_views(self._graph, v) for v in copies if v not in self._at_hand}
             joined = [g for g in groups if g[0] & read]
             groups = [g for g in groups if g not in joined]
             groups.append((read.union(*(g[0] for g in joined)), [*(n for g in joined for n in g[1]), node]))
         return (group for _, group in groups if len(group) > 1)
-
-    def _behind_views(self, value: str) -> str:
-        """The value that has memory, behind views."""
-        while (maker := self._graph.node_by_name.get(value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
-            value = maker.body.value
-        return value
 
     def _padding(self, node: Node, us: float, way: Way, copies: Copies, products: Collection[str]) -> Padding:
         """A product padded in one way. us: of the product as it lies. copies: those of the products before, which cost nothing more.
@@ -123,9 +118,10 @@ class PaddingPrices:
                   if not (self._is_stored_for(v, products) or self._at_hand.issuperset(copy.reads()))}
         copied_bytes = 2 * sum(copy.type.num_bytes for copy in copied.values())
         returned = node.name in graph.escaping
-        product_us = prices.product_us(padded.product, self._graph_of(padded, copies))
+        alone = self._graph_of(padded, copies)
+        product_us = prices.product_us(padded.product, alone)
         called_us = product_us + prices.copy_us(copied_bytes + 2 * node.type.num_bytes * returned, len(copied) + returned)
-        own_us = self._padded_kernel_us(padded, copies)
+        own_us = prices.own_product_us(alone, tuple(n.name for n in alone.nodes), {})
         padded_us = called_us if own_us is None else min(called_us, own_us + prices.copy_us(copied_bytes, len(copied)))
         return Padding(node.name, sizes, tuple(copied), us, padded_us, us - padded_us > self._least_gain_us, way=way)
 
@@ -140,12 +136,6 @@ class PaddingPrices:
         own_us = prices.own_product_us(graph, (*views_behind(graph, node), node.name), self._strides)
         return called_us + copies_us if own_us is None else min(called_us + copies_us, own_us)
 
-    def _padded_kernel_us(self, padded: PaddedProduct, copies: Copies) -> float | None:
-        """Predicted time of a kernel for the padded product and the window of its result; None where there is none. Units:
-        microseconds."""
-        alone = self._graph_of(padded, copies)
-        return self._prices.own_product_us(alone, tuple(n.name for n in alone.nodes), {})
-
     def _graph_of(self, padded: PaddedProduct, copies: Copies) -> Graph:
         """The padded product and the window of its result, of operands that are inputs or views of inputs."""
         graph = self._graph
@@ -156,7 +146,7 @@ class PaddingPrices:
 
     def _is_stored_for(self, value: str, products: Collection[str]) -> bool:
         """Whether a kernel computes the value, or the value that it views, for these products alone."""
-        graph, stored = self._graph, self._behind_views(value)
+        graph, stored = self._graph, behind_views(self._graph, value)
         maker = graph.node_by_name.get(stored)
         if maker is None or maker.kind != "map":
             return False
@@ -181,9 +171,5 @@ def _sum_us(choices: Sequence[Padding]) -> float:
 
 def views_behind(graph: Graph, node: Node) -> list[str]:
     """Views between a product and the values that have memory, in graph order."""
-    views: dict[str, None] = {}
-    for value in node.operands:
-        while (maker := graph.node_by_name.get(value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
-            views[value] = None
-            value = maker.body.value
+    views = {view.name for value in node.operands for view, _ in views_between(graph, value)}
     return [n.name for n in graph.in_order(views)]

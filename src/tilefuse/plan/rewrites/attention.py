@@ -27,7 +27,7 @@ from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import PassContext, Pipeline, Properties, Property, register_pass
 from tilefuse.plan.rewrites.attention_gradient import gradient_choices, with_definitions
 from tilefuse.plan.rewrites.mask_bounds import bounded_masks
-from tilefuse.plan.rewrites.own_masks import maps_behind, with_own_masks, without_unread
+from tilefuse.plan.rewrites.own_masks import all_maps_behind, maps_behind, with_own_masks, without_unread
 from tilefuse.plan.rewrites.renamed import with_names
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
@@ -221,19 +221,7 @@ def nodes_behind(attention: AttentionCall, node: Node, graph: Graph) -> tuple[No
     """Nodes whose operands a call's kernel reads in their place, in graph order: the maps that its mask is computed by, as where it is
     broadcast to all heads, and those that gather keys and values from pages for this call alone."""
     names = {n.name: None for v in (attention.key, attention.value) for n in _looked_up(v, node, graph)}
-    return tuple(graph.in_order(names | {n.name: None for n in _maps_behind(attention.mask, graph)}))
-
-
-def _maps_behind(value: str, graph: Graph) -> tuple[Node, ...]:
-    names: dict[str, None] = {}
-    stack = [value]
-    while stack:
-        name = stack.pop()
-        node = graph.node_by_name.get(name)
-        if node is not None and node.category == "map" and name not in names:
-            names[name] = None
-            stack.extend(node.reads())
-    return tuple(graph.in_order(names))
+    return tuple(graph.in_order(names | {n.name: None for n in all_maps_behind(attention.mask, graph)}))
 
 
 def _looked_up(value: str, call: Node, graph: Graph) -> tuple[Node, ...]:

@@ -13,19 +13,27 @@ from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
 
 
-def maps_behind(value: str, graph: Graph) -> tuple[Node, ...]:
-    """The maps that a value is computed by, in graph order, where these read fewer bytes than it has: as the sum of a bias of heads and a
-    mask of columns. None for other values."""
-    inside: dict[str, None] = {}
-    stack = [value] if value else []
+def all_maps_behind(value: str, graph: Graph) -> tuple[Node, ...]:
+    """The maps that a value is computed by, in graph order, up to inputs and values that are no maps."""
+    names: dict[str, None] = {}
+    stack = [value]
     while stack:
         node = graph.node_by_name.get(stack.pop())
-        if node is not None and node.category == "map" and node.name not in inside:
-            inside[node.name] = None
+        if node is not None and node.category == "map" and node.name not in names:
+            names[node.name] = None
             stack += node.reads()
-    roots = dict.fromkeys(v for n in inside for v in graph.node_by_name[n].reads() if v not in inside)
-    is_less = sum(graph.type_of(v).num_bytes for v in roots) < (graph.type_of(value).num_bytes if inside else 0)
-    return tuple(graph.in_order(inside)) if is_less else ()
+    return tuple(graph.in_order(names))
+
+
+def maps_behind(value: str, graph: Graph) -> tuple[Node, ...]:
+    """The maps that a value is computed by where these read fewer bytes than it has, as the sum of a bias of heads and a mask of columns;
+    an empty tuple otherwise."""
+    behind = all_maps_behind(value, graph)
+    if not behind:
+        return ()
+    inside = {n.name for n in behind}
+    roots = {v for n in behind for v in n.reads() if v not in inside}
+    return behind if sum(graph.type_of(v).num_bytes for v in roots) < graph.type_of(value).num_bytes else ()
 
 
 def with_own_masks(graph: Graph, device: DeviceSpec) -> Graph:

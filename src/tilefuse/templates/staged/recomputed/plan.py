@@ -9,6 +9,7 @@ from tilefuse.domain.work import Work
 from tilefuse.ir.affine import Affine, bounds, linearise, row_major_strides, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.layouts import Layouts
+from tilefuse.ir.ops import RANDOM_NUMBERS_A_CALL
 from tilefuse.ir.scalar import Read
 from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_INNER_BYTES, WARPGROUP_ROWS
 from tilefuse.kernel.tensor_map import why_no_map
@@ -24,7 +25,7 @@ from tilefuse.templates.staged.pipelined.plan import OperandTile
 from tilefuse.templates.staged.recomputed.biases import BiasTile, placed_biases
 from tilefuse.templates.staged.recomputed.form import BackForm
 from tilefuse.templates.staged.recomputed.record import WalkedBack
-from tilefuse.templates.staged.walked.draws import DRAWN_TOGETHER, GROUPS_A_WORD, Draw, draws_of
+from tilefuse.templates.staged.walked.draws import GROUPS_A_WORD, Draw, draws_of
 from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.plan import PANEL
 from tilefuse.templates.staged.walked.stage import StagedResult, staged_results
@@ -156,7 +157,7 @@ class BackPlan(TiledWalk):
     def draw_words(self) -> int:
         """Registers with outcomes of a turn's comparisons: for each row of a thread, and for both columns where scores are turned."""
         words = -(-self.choice.columns // MMA_COLUMNS // GROUPS_A_WORD)
-        return sum(words * (DRAWN_TOGETHER if draw.along == ROW else NEIGHBOURS) for draw in self.draws)
+        return sum(words * (RANDOM_NUMBERS_A_CALL if draw.along == ROW else NEIGHBOURS) for draw in self.draws)
 
     @property
     def walk(self) -> OnlinePlan:

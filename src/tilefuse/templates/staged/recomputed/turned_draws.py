@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.dtype import U32
+from tilefuse.ir.ops import RANDOM_NUMBERS_A_CALL
 from tilefuse.ir.scalar import Call, Index, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, Reg, Shuffle
 from tilefuse.target.capabilities import MMA_COLUMNS
@@ -20,10 +21,10 @@ from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.online.fragments import Fragment
 from tilefuse.templates.staged.online.products import ROW, WALK
 from tilefuse.templates.staged.online.state import OnlineState
-from tilefuse.templates.staged.walked.draws import DRAWN_TOGETHER, GROUPS_A_WORD, Draw, at_place, outcomes_of, u32_of
+from tilefuse.templates.staged.walked.draws import GROUPS_A_WORD, Draw, at_place, outcomes_of, u32_of
 
 # Lanes with the same columns whose rows are neighbours, their distance, and rows of a thread.
-LANES_APART, ROWS = MMA_COLUMNS // NEIGHBOURS, DRAWN_TOGETHER // NEIGHBOURS
+LANES_APART, ROWS = MMA_COLUMNS // NEIGHBOURS, RANDOM_NUMBERS_A_CALL // NEIGHBOURS
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,13 @@ class TurnedBits:
 
     def declare(self) -> None:
         """Declares the words of all pairs."""
-        self.w.emit(Declare(self.bits.name, U32, DRAWN_TOGETHER * self.words))
+        self.w.emit(Declare(self.bits.name, U32, RANDOM_NUMBERS_A_CALL * self.words))
 
     def draw(self, start: Affine) -> None:
         """Draws the numbers of a turn. start: its first column. Requires: `declare` came before."""
         w, here, draw = self.w, self.here, self.draw_of
-        mine = self.lane // LANES_APART % DRAWN_TOGETHER
-        words = [Reg(w.fresh(f"drawn{n}"), U32) for n in range(DRAWN_TOGETHER)]
+        mine = self.lane // LANES_APART % RANDOM_NUMBERS_A_CALL
+        words = [Reg(w.fresh(f"drawn{n}"), U32) for n in range(RANDOM_NUMBERS_A_CALL)]
         w.emit(Comment("random numbers of this turn, of one row and column of four lanes for each of them"))
         w.emit(*(Declare(r.name, U32) for r in words))
         for n in range(self.words):
@@ -60,10 +61,10 @@ class TurnedBits:
                 column = start + here.column(g, mine % NEIGHBOURS)
                 with w.nested() as inner, w.at(**{ROW: w.simplified(row), WALK: w.simplified(column)}):
                     outcomes = outcomes_of(w, draw, w.element(draw.seed), w.index(draw.counter))
-                    place: KExpr = Call("shift_left", (outcomes, u32_of(w.simplified(DRAWN_TOGETHER * (g - first)))))
+                    place: KExpr = Call("shift_left", (outcomes, u32_of(w.simplified(RANDOM_NUMBERS_A_CALL * (g - first)))))
                     w.emit(Assign(words[0], Call("bit_or", (words[0], place))))
                 w.emit(*inner.statements)
-            w.emit(*(Shuffle(words[n], words[0], "xor", n * LANES_APART) for n in range(1, DRAWN_TOGETHER)))
+            w.emit(*(Shuffle(words[n], words[0], "xor", n * LANES_APART) for n in range(1, RANDOM_NUMBERS_A_CALL)))
             for pair, word in enumerate(self._of_pairs(words, mine)):
                 w.emit(Assign(at_place(self.bits, number(pair * self.words + n)), Call("shift_right", (word, u32_of(mine)))))
 
@@ -79,6 +80,6 @@ class TurnedBits:
 
     def know(self, i: Affine, g: Affine, v: Affine) -> None:
         """Makes the comparison of a thread's row and column known."""
-        bit: KExpr = Call("shift_left", (const(1, U32), u32_of(DRAWN_TOGETHER * (g % GROUPS_A_WORD))))
+        bit: KExpr = Call("shift_left", (const(1, U32), u32_of(RANDOM_NUMBERS_A_CALL * (g % GROUPS_A_WORD))))
         word = at_place(self.bits, (i * NEIGHBOURS + v) * self.words + g // GROUPS_A_WORD)
         self.w.remember(self.draw_of.condition, Call("ne", (Call("bit_and", (word, bit)), const(0, U32))))

@@ -29,9 +29,8 @@ from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
 from tilefuse.templates.staged.online.state import OnlineState
 from tilefuse.templates.staged.walked.conditions import ORDERED
 
-DRAWN_TOGETHER = RANDOM_NUMBERS_A_CALL
 # Lanes whose columns are of one call, and groups of columns whose outcomes one word holds.
-SHARING, GROUPS_A_WORD = DRAWN_TOGETHER // NEIGHBOURS, U32.bits // DRAWN_TOGETHER
+SHARING, GROUPS_A_WORD = RANDOM_NUMBERS_A_CALL // NEIGHBOURS, U32.bits // RANDOM_NUMBERS_A_CALL
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def _draw(e: Expr, form: OnlineForm, along: str) -> Draw | None:
             extents = {ROW: form.num_rows, WALK: form.length}
             start = substitute(counter, {along: number(0)}, extents)
             is_next = counter - start == Affine(((along, 1),))
-            if is_next and start.const % DRAWN_TOGETHER == 0 and all(c % DRAWN_TOGETHER == 0 for _, c in start.terms):
+            if is_next and start.const % RANDOM_NUMBERS_A_CALL == 0 and all(c % RANDOM_NUMBERS_A_CALL == 0 for _, c in start.terms):
                 return Draw(e, seed, counter, limit, along)
     return None
 
@@ -90,11 +89,11 @@ class DrawnBits:
             with w.loop("n", self.words, unroll=w.unroll) as n:
                 w.emit(Assign(at_place(own, n), const(0, U32)))
             with w.loop("g", here.groups, unroll=w.unroll) as g:
-                row, column = w.first_row + here.row(odd), start + MMA_COLUMNS * g + DRAWN_TOGETHER * (here.lane // SHARING)
+                row, column = w.first_row + here.row(odd), start + MMA_COLUMNS * g + RANDOM_NUMBERS_A_CALL * (here.lane // SHARING)
                 with w.nested() as inner, w.at(**{ROW: w.simplified(row), WALK: w.simplified(column)}):
                     seed, counter = w.element(draw.seed), w.index(draw.counter)
                     outcomes = outcomes_of(w, draw, seed, counter)
-                    place: KExpr = Call("shift_left", (outcomes, u32_of(DRAWN_TOGETHER * (g % GROUPS_A_WORD))))
+                    place: KExpr = Call("shift_left", (outcomes, u32_of(RANDOM_NUMBERS_A_CALL * (g % GROUPS_A_WORD))))
                     word = at_place(own, g // GROUPS_A_WORD)
                     w.emit(Assign(word, Call("bit_or", (word, place))))
                 w.emit(*inner.statements)
@@ -115,7 +114,7 @@ class DrawnBits:
         """Makes the comparisons of a thread's row and column known."""
         g, v = j // self.here.vector, j % self.here.vector
         for draw, bits in self.bits_by_draw.items():
-            bit: KExpr = Call("shift_left", (const(1, U32), u32_of(DRAWN_TOGETHER * (g % GROUPS_A_WORD) + v)))
+            bit: KExpr = Call("shift_left", (const(1, U32), u32_of(RANDOM_NUMBERS_A_CALL * (g % GROUPS_A_WORD) + v)))
             word = at_place(bits, i * self.words + g // GROUPS_A_WORD)
             self.w.remember(draw.condition, Call("ne", (Call("bit_and", (word, bit)), const(0, U32))))
 
@@ -123,7 +122,7 @@ class DrawnBits:
 def outcomes_of(w: OnlineState, draw: Draw, seed: KExpr, counter: Affine) -> KExpr:
     """Four comparisons as bits, those of the numbers from a counter on."""
     outcomes: KExpr = const(0, U32)
-    for k in range(DRAWN_TOGETHER):
+    for k in range(RANDOM_NUMBERS_A_CALL):
         drawn: KExpr = Call("random_bits", (seed, Index(w.simplified(counter + k))))
         bit: KExpr = Call("select", (Call(draw.condition.fn, (drawn, draw.limit)), const(1 << k, U32), const(0, U32)))
         outcomes = Call("bit_or", (outcomes, bit)) if k else bit
