@@ -24,6 +24,7 @@ from torch import Tensor
 from benchmarks.decoders import LlamaStep
 from benchmarks.launches import launches_of
 from benchmarks.timing import copy_bytes_per_s, time_calls
+from tilefuse.driver.torch_backend import backend
 from tilefuse.tools.programs import parse_options
 
 CASES = ((1, 512), (8, 4096))
@@ -76,7 +77,7 @@ def calls_of(model: LlamaStep, inputs: tuple[Tensor, Tensor], without: list[str]
     """How to make each competitor's step."""
     makers: dict[str, Callable[[], Callable[..., Any]]] = {
         "eager": lambda: model,
-        "tilefuse": lambda: torch.compile(model, backend="tilefuse", dynamic=False, fullgraph=True, options=options),
+        "tilefuse": lambda: torch.compile(model, backend=backend, dynamic=False, fullgraph=True, options=options),
         "inductor": lambda: torch.compile(model, mode="max-autotune-no-cudagraphs", dynamic=False, fullgraph=True)}
     return {name: make for name, make in makers.items() if name not in without}
 

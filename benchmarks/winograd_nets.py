@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from benchmarks.environment import default_device
 from benchmarks.timing import time_calls
+from tilefuse.driver.torch_backend import backend
 
 # Networks of the paper's table by timm's names, and how many images they take at once.
 NETS = {"vgg16": 64, "resnet50": 64, "darknet53": 64, "densenet161": 48}
@@ -34,7 +35,7 @@ Step = Callable[[Tensor], Tensor]
 
 def ours(model: nn.Module, winograd: str) -> Step:
     """The model by tilefuse, with convolutions by that option."""
-    compiled: Step = torch.compile(model, backend="tilefuse", dynamic=False, fullgraph=True,
+    compiled: Step = torch.compile(model, backend=backend, dynamic=False, fullgraph=True,
                                    options={"winograd": winograd, "keep_weights": True})
     return compiled
 

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from benchmarks.timing import num_input_sets, time_calls
 from benchmarks.training_plans import planned_step
 from tilefuse.base.options import Options
+from tilefuse.driver.torch_backend import backend
 from tilefuse.target.catalog import device_by_name
 
 CASES = ("plain/bf16/table/32x12x512x64", "plain/bf16/heads/32x12x512x64", "call/bf16/heads/32x12x512x64", "call/bf16/dense/8x16x1024x64",
@@ -97,7 +98,7 @@ def _difference(x: torch.Tensor, exact: torch.Tensor) -> float:
 
 def contenders(step: Step) -> dict[str, Callable[..., torch.Tensor]]:
     """Executions of a step by name."""
-    compiled = {f"tilefuse, gradients by {taken}": torch.compile(step.run, backend="tilefuse", dynamic=False,
+    compiled = {f"tilefuse, gradients by {taken}": torch.compile(step.run, backend=backend, dynamic=False,
                                                                  options={"attention_gradients": taken}) for taken in ("auto", "library")}
     return compiled | {"eager": step.run, "inductor": torch.compile(step.run, dynamic=False)}
 

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.timing import time_calls
+from tilefuse.driver.torch_backend import backend
 
 CASES = ("4x16x1024x64/0.1", "4x16x1024x64/0.0", "64x12x128x64/0.1", "16x12x512x64/0.1", "8x12x1024x64/0.1", "4x16x2048x128/0.1")
 NAME = re.compile(r"(\d+)x(\d+)x(\d+)x(\d+)/(0\.\d+)")
@@ -57,7 +58,7 @@ def step_of(name: str) -> Step:
 
 def ways_of(step: Step, with_peers: bool = True) -> dict[str, Attention]:
     """The ways that a case runs, by name. with_peers: torch.compile and the operator among them."""
-    ours = {taken: torch.compile(step.attention, backend="tilefuse", dynamic=False, options={"attention_gradients": taken})
+    ours = {taken: torch.compile(step.attention, backend=backend, dynamic=False, options={"attention_gradients": taken})
             for taken in ("kernels", "library")}
     return ours if not with_peers else {**ours, "torch.compile": torch.compile(step.attention, dynamic=False), "operator": step.called}
 

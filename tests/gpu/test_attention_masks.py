@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tilefuse.driver.torch_backend import backend
 from tilefuse.runtime.calls.library import call_library
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -53,7 +54,7 @@ def test_documents(kind: str, causal: bool, length: int, width: int) -> None:
 
     generator = torch.Generator("cuda").manual_seed(5)
     q, k, v = (torch.randn(4, 8, length, width, device="cuda", generator=generator).to(torch.bfloat16) for _ in range(3))
-    compiled = torch.compile(attend, backend="tilefuse", dynamic=False)
+    compiled = torch.compile(attend, backend=backend, dynamic=False)
     for names in (masks_of(kind, 4, length), masks_of("sorted", 4, length)):
         found, wanted = compiled(q, k, v, names), attend(q.double(), k.double(), v.double(), names)
         assert (found.double() - wanted).abs().max() <= 0.03
@@ -78,7 +79,7 @@ def test_masks_of_blocks(share: float, added: bool) -> None:
         bias = torch.where(mask, 0.0, float("-inf")).to(q.dtype) if added else mask
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
-    found = torch.compile(attend, backend="tilefuse", dynamic=False)(q, k, v, mask)
+    found = torch.compile(attend, backend=backend, dynamic=False)(q, k, v, mask)
     scores = (q.double() @ k.double().mT / 8).masked_fill(~mask, float("-inf"))
     wanted = torch.softmax(scores, -1).nan_to_num(0.0) @ v.double()
     if not added:

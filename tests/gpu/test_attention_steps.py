@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.gpu.test_pipelined_walks import has_warpgroup_products
+from tilefuse.driver.torch_backend import backend
 from tilefuse.frontends.torch.own.random_numbers import RANDOM_BELOW, RANDOM_SEED
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_warpgroup_products(), reason="needs a CUDA device of compute capability 9.0")]
@@ -30,7 +31,7 @@ def test_gradients_are_those_of_the_drawn_mask(length: int, drop: float, hides: 
     q, k, v = (torch.randn(BATCH, HEADS, length, WIDTH, device="cuda", generator=random).bfloat16().requires_grad_() for _ in range(3))
     mask = torch.zeros(BATCH, 1, 1, length, device="cuda", dtype=torch.bfloat16)
     mask[1, ..., length // 2:] = lowest
-    call = torch.compile(attention, backend="tilefuse", dynamic=False, options={"attention_gradients": "kernels"})
+    call = torch.compile(attention, backend=backend, dynamic=False, options={"attention_gradients": "kernels"})
     call(q, k, v, mask).sum().backward()
     q.grad = k.grad = v.grad = None
     torch.manual_seed(7)

@@ -19,7 +19,7 @@ def test_gradients_of_a_learned_bias(name: str) -> None:
     inputs = step.inputs(torch.device("cuda"))
     g = torch.randn(step.shape, device="cuda").to(step.dtype)
     torch._dynamo.reset()
-    run = torch.compile(step.run, backend="tilefuse", dynamic=False, options={"attention_gradients": "kernels"})
+    run = torch.compile(step.run, backend=torch_backend.backend, dynamic=False, options={"attention_gradients": "kernels"})
     first, second = (gradients(run, inputs, g) for _ in range(2))
     assert error_of(step, inputs, g, first) <= BOUND[step.dtype]
     assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))

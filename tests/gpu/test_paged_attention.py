@@ -121,10 +121,11 @@ def test_compiled_by_torch() -> None:
 
 PROGRAM = """
 import torch
+from tilefuse.driver.torch_backend import backend
 from benchmarks.attention.paged import paged_of
 case = paged_of("f16/full/8x32g8x1k4096p16x128")
 inputs = case.inputs("cuda")
-attend = torch.compile(case.definition, backend="tilefuse", dynamic=False)
+attend = torch.compile(case.definition, backend=backend, dynamic=False)
 attend(*inputs)
 torch.cuda.synchronize()
 print("legal", flush=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tilefuse.driver.torch_backend import backend
+
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
@@ -16,5 +18,5 @@ def test_rows_of_small_products(rows: int, width: int) -> None:
 
     generator = torch.Generator("cuda").manual_seed(7)
     a, b, t = (torch.randn(shape, device="cuda", generator=generator) for shape in ((rows, width), (width, width), (rows, width)))
-    for found, wanted in zip(torch.compile(run, backend="tilefuse", dynamic=False)(a, b, t), run(a.double(), b.double(), t.double())):
+    for found, wanted in zip(torch.compile(run, backend=backend, dynamic=False)(a, b, t), run(a.double(), b.double(), t.double())):
         torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-4)

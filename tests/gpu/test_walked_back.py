@@ -89,7 +89,7 @@ def test_calls_of_torch_by_the_option(library: str, causal: bool, width: int) ->
         return tuple(A._scaled_dot_product_efficient_attention_backward(g, q, k, v, None, *r, 0.0, [True, True, True, False], causal)[:3])
 
     options = {"attention_gradients": "kernels"}
-    got = torch.compile(gradients, backend="tilefuse", dynamic=False, fullgraph=True, options=options)(q, k, v, g)
+    got = torch.compile(gradients, backend=torch_backend.backend, dynamic=False, fullgraph=True, options=options)(q, k, v, g)
     kernels = [k.name for part in torch_backend.compiled_parts() for k in part.program.spec.kernels]
     operators = {type(step).__name__ for part in torch_backend.compiled_parts() for step in part.program.spec.steps}
     assert len(kernels) >= 3 and "KernelStep" in operators, "torch's own call would be compared with itself"

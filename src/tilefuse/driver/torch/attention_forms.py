@@ -171,6 +171,8 @@ class _Reading:
             if len(users) != 1:
                 return None
             user: Node = users[0]
+            if user.op == "output":
+                return None
             if user.target is BMM and user.args[0] is node and user.args[1] is not node:
                 return dropout, node, user
             if isinstance(user.meta["val"], torch.Tensor) and shape_of(user)[-2:] == shape_of(node)[-2:] and _passed(user) is node:

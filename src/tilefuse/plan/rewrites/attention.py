@@ -271,7 +271,13 @@ def _placed(choice: AttentionChoice, graph: Graph, names: set[str]) -> list[Node
     node, attention, definition = choice.node, choice.call, choice.definition
     assert definition is not None
     name_by_value = dict(_operands(attention)) | {f"of_{v}": v for n in nodes_behind(attention, node, graph) for v in n.reads()}
-    name_by_result = dict(zip(definition.results, (node.name, *(n.name for n in choice.others)), strict=True))
+    names_by_result: dict[str, list[str]] = {}
+    for result, name in zip(definition.results, (node.name, *(n.name for n in choice.others)), strict=True):
+        names_by_result.setdefault(result, []).append(name)
+    placed: list[Node] = []
     for n in definition.nodes:
-        name_by_value[n.name] = name_by_result.get(n.name) or free_name(f"{node.name}_{n.name}", names)
-    return [replace(with_names(n, name_by_value), span=node.span) for n in definition.nodes]
+        # Equal results are one node of the definition in normal form, as the zeros of a seed and of its offset are.
+        for name in names_by_result.get(n.name) or [free_name(f"{node.name}_{n.name}", names)]:
+            name_by_value[n.name] = name
+            placed.append(replace(with_names(n, name_by_value), span=node.span))
+    return placed

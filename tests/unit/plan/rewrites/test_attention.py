@@ -86,18 +86,19 @@ def test_calls_stay_where_kernels_round_or_other_results_are_read() -> None:
 
 @pytest.mark.parametrize(("library", "rows"), [("efficient", 96), ("efficient", 90), ("cudnn", 90), ("flash", 90)])
 def test_logarithms_that_a_gradient_needs(library: str, rows: int) -> None:
-    """A walk gives them beside the result, where gradients are not the library's: dense, of one column, or padded with infinity. The state
-    of random numbers that nothing draws is zeros."""
+    """A walk gives them beside the result, where gradients are not the library's: dense, of one column, or padded with infinity. The seed
+    and the offset of random numbers that nothing draws are zeros."""
     shape = {"efficient": f"2, 300, {-(-rows // 32) * 32}", "cudnn": f"2, 300, {rows}, 1", "flash": f"2, 300, {rows}"}[library]
     mask, rest = {"flash": ("", "0.0, false"), "cudnn": (", %m", '("%", 3), true'), "efficient": (", %m", '("%", 3), true')}[library]
     call = (f"library.aten._scaled_dot_product_{library}_attention.default (%q, %k, %v{mask}) "
             f'{{args = (("%", 0), ("%", 1), ("%", 2), {rest}), kwargs = (("scale", 0.5),), result = ')
     q, k, m = f"f16[2, 300, {rows}, 32]", "f16[2, 300, 88, 32]", f"f16[2, 300, {rows}, 88]"
-    graph = parse_graph(f"""graph @g(%q: {q}, %k: {k}, %v: {k}, %m: {m}) -> ({q}, f32[{shape}], i64[]) {{
+    graph = parse_graph(f"""graph @g(%q: {q}, %k: {k}, %v: {k}, %m: {m}) -> ({q}, f32[{shape}], i64[], i64[]) {{
       %y: {q} = {call}0}}
       %l: f32[{shape}] = {call}1}}
-      %state: i64[] = {call}6}}
-      return %y, %l, %state
+      %seed: i64[] = {call}6}}
+      %offset: i64[] = {call}7}}
+      return %y, %l, %seed, %offset
     }}""")
     assert expanded(graph) is graph
     ctx = PassContext(device=H200, prices=Predictions(H200))
@@ -110,11 +111,11 @@ def test_logarithms_that_a_gradient_needs(library: str, rows: int) -> None:
     with np.errstate(divide="ignore", invalid="ignore"):
         logarithms = np.log(np.exp(s).sum(-1))
         wanted = np.nan_to_num(np.exp(s - logarithms[..., None])) @ values["v"]
-    y, l, state = interpret(in_double(made), values)
+    y, l, *state = interpret(in_double(made), values)
     np.testing.assert_allclose(y, wanted, rtol=1e-6, atol=1e-9)
     padded = np.pad(logarithms, ((0, 0), (0, 0), (0, -rows % 32)), constant_values=np.inf) if library == "efficient" else logarithms
     np.testing.assert_allclose(l, padded.reshape(l.shape), rtol=1e-6)
-    assert state == 0
+    assert state == [0, 0]
     kernels = generate(graph, constants={}, input_layouts={}, device=H200, options=Options()).plan.kernels
     walk, = (k for k in kernels if "y" in k.pattern.written)
     assert walk.program.template in ("pipelined_walk", "online") and len(walk.pattern.written) == 2 and len(kernels) <= 2
