@@ -33,8 +33,18 @@ def with_hidden_rows(rng: np.random.Generator, name: str, shape: tuple[int, ...]
     return np.where(hidden, -np.inf, 0.0)
 
 
+def with_lowest(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Normal variates; a mask of bf16's lowest number in the first columns, and in all columns of row 1."""
+    if name != "mask":
+        return smooth(rng, name, shape)
+    mask = np.zeros(shape)
+    mask[..., :shape[-1] - 5] = mask[:, :, 1:2] = -(2.0**128 - 2.0**120)
+    return mask
+
+
 ONLINE_CASES: tuple[StitchedCase, ...] = (
     StitchedCase("scores of 16 bits kept in f32", kept_scores(40, 48), Online(16, 16, 32, 2), 16, smooth),
+    StitchedCase("walk of lowest numbers added", masked(17, 48, 16, 8, BF16), Online(16, 16, 32), 64, with_lowest),
     StitchedCase("walk of f32", attention(2, 20, 8), Online(16, 16, 64), 64, smooth),
     StitchedCase("walk of f32 with several rows a thread", attention(2, 70, 12), Online(32, 32, 128), 64, smooth),
     StitchedCase("walk of f64", attention(2, 37, 5, F64), Online(8, 16, 32), 64, smooth),

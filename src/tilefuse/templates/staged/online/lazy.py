@@ -5,6 +5,10 @@
 One fused multiplication and one power an element, and hardly ever a rescaling: a row's maximum seldom grows by that much after its first
 turn. Sums are made relative to the true maximum at the end. The exponent s * k + neg is off by the roundings of k and neg,
 2**-24 of |s| each: as much as s itself is, a sum rounded to f32. Source: Milakov and Gimelshein 2018, arXiv:1805.02867.
+
+Elements that may be as low as the lowest float, as with masks of numbers (`reaches_lowest`), take a subtraction more: s * k would overflow.
+
+    e = 2 ** ((s + neg) * k),   neg = -(an older maximum of s)
 """
 from __future__ import annotations
 
@@ -12,15 +16,17 @@ import math
 
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import BOOL, F32
-from tilefuse.ir.scalar import Call, Const, Expr, Guard, const
+from tilefuse.ir.scalar import Call, Const, Expr, Guard, Lookup, Read, const, walk
 from tilefuse.kernel.ir import Assign, Comment, Declare, IfValue, KExpr, Reg
 from tilefuse.templates.staged.online.fragments import Fragment, clear
-from tilefuse.templates.staged.online.products import NARROW
+from tilefuse.templates.staged.online.products import NARROW, OnlineForm
 from tilefuse.templates.staged.online.state import OnlineState
 from tilefuse.templates.staged.online.total import Total
 
 # Powers of two by which elements may exceed 1 before what was summed up is rescaled: far below the largest f16.
 LIMIT = 8.0
+# Finite numbers beyond this are taken for the lowest of their type.
+LARGE = 2.0**120
 
 
 def is_lazy(w: OnlineState, t: Total) -> bool:
@@ -46,6 +52,21 @@ def unscaled(e: Expr) -> tuple[Expr, float]:
     return e, 1.0
 
 
+def reaches_lowest(e: Expr, form: OnlineForm) -> bool:
+    """Whether an element may be so low that a multiple of it overflows: it has numbers of memory of the range of f32, or such a constant.
+
+    Models hide scores by adding the lowest number of the type: -3.4e38 in bf16 and f32. Products of two operands are taken to be lower.
+    """
+    for x in walk(e):
+        if isinstance(x, Const) and isinstance(x.value, float) and LARGE <= abs(x.value) < math.inf:
+            return True
+        if isinstance(x, Read | Lookup) and x.value not in form.reads:
+            dtype = form.graph.type_of(x.value).dtype
+            if dtype.is_float and (dtype.bits > 16 or dtype.name == "bf16"):
+                return True
+    return False
+
+
 class LazyTop:
     """One maximum of a kernel: the carried maximum is that of the unscaled elements."""
 
@@ -53,6 +74,7 @@ class LazyTop:
         self.w, self.rows = w, rows
         self.take(t)
         self.by = const(self.scale * math.log2(math.e), F32)
+        self.subtracts = reaches_lowest(t.body, w.form)
         self.negated = Reg(w.fresh(f"{t.value}_negated"), F32)
         self.used = Reg(w.fresh(f"{t.value}_used"), F32)
         # Powers of products of 16 bits need no more than the instruction gives, also where logarithms of their sums are f32.
@@ -60,7 +82,8 @@ class LazyTop:
         self.fn = "power_of_difference" if wide and w.form.scores[0].left.dtype.name in NARROW else "exp2"
         # Whether a row of the thread is rescaled in the turn at hand.
         self.grown = Reg("", BOOL)
-        w.emit(Comment(f"%{t.value}: {self.negated.name} is {self.by.text} times the negated maximum that powers are relative to"))
+        times = "" if self.subtracts else f"{self.by.text} times "
+        w.emit(Comment(f"%{t.value}: {self.negated.name} is {times}the negated maximum that powers are relative to"))
         clear(w, self.negated, rows, math.inf)
         w.emit(Declare(self.used.name, F32, rows))
 
@@ -68,6 +91,17 @@ class LazyTop:
         """From here on, elements are those of `t`, the same maximum."""
         self.total = t
         self.body, self.scale = unscaled(t.body)
+
+    def exponent(self, element: KExpr, negated: KExpr) -> KExpr:
+        """Exponent of the power of an element, of two."""
+        if self.subtracts:
+            return Call("mul", (Call("add", (element, negated)), self.by))
+        return Call("fma", (element, self.by, negated))
+
+    def factor_between(self, now: KExpr, before: KExpr) -> KExpr:
+        """Factor that makes relative to a new maximum what was relative to an older one. Both negated, as they are kept."""
+        difference = Call("sub", (now, before))
+        return Call("exp2", (Call("mul", (difference, self.by)) if self.subtracts else difference,))
 
     def _row(self, array: Reg, i: Affine) -> Reg:
         return Reg(array.name, array.dtype, i)
@@ -81,14 +115,15 @@ class LazyTop:
         limit = const(LIMIT, F32)
         with w.loop("i", self.rows, unroll=w.unroll) as i:
             over = self._row(above, i)
-            w.emit(Assign(over, Call("fma", (self._row(new, i), self.by, self._row(self.negated, i)))),
+            w.emit(Assign(over, self.exponent(self._row(new, i), self._row(self.negated, i))),
                    Assign(grown, Call("logical_or", (grown, Call("gt", (over, limit))))))
         with w.nested() as inner, w.loop("i", self.rows, unroll=w.unroll) as i:
             over, negated = self._row(above, i), self._row(self.negated, i)
             here: KExpr = Call("gt", (over, limit))
-            now = w.register(Call("neg", (Call("mul", (self._row(new, i), self.by)),)), F32, "negated")
+            scaled: KExpr = self._row(new, i) if self.subtracts else Call("mul", (self._row(new, i), self.by))
+            now = w.register(Call("neg", (scaled,)), F32, "negated")
             # Before the first element it is infinite, and the factor 0.
-            ratio: KExpr = Call("exp2", (Call("sub", (now, negated)),))
+            ratio = self.factor_between(now, negated)
             factor = w.register(Call("select", (here, ratio, const(1, F32))), F32, "factor")
             w.emit(Assign(negated, Call("select", (here, now, negated))))
             for s in form.sums:
@@ -116,7 +151,7 @@ class LazyTop:
         """Makes the element at hand and its power known."""
         w, read = self.w, self.w.form.reads[self.total.value]
         w.remember(self.total.body, element if self.scale == 1.0 else Call("mul", (element, const(self.scale, F32))))
-        power: KExpr = Call(self.fn, (Call("fma", (element, self.by, self._row(self.used, i))),))
+        power: KExpr = Call(self.fn, (self.exponent(element, self._row(self.used, i)),))
         w.remember(Call("exp", (Call("sub", (self.total.body, read)),)), w.register(power, F32, "power"))
 
     def maximum(self, i: Affine) -> KExpr:
@@ -127,4 +162,4 @@ class LazyTop:
     def whole(self, i: Affine) -> KExpr:
         """Factor that makes sums relative to the true maximum; NaN for a row of nothing but -inf, as exp(-inf - -inf) gives."""
         own = self._row(self.w.carried[self.total.value], i)
-        return Call("exp2", (Call("neg", (Call("fma", (own, self.by, self._row(self.negated, i))),)),))
+        return Call("exp2", (Call("neg", (self.exponent(own, self._row(self.negated, i)),)),))

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tilefuse.ir.dtype import DTYPES, F32
 from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index, Lookup, Read, const, index_maps, transform, walk
+from tilefuse.templates.staged.online.lazy import reaches_lowest
 from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
 from tilefuse.templates.staged.online.total import Total
 from tilefuse.templates.staged.recomputed.segments import over_segments, segment_of, within_segment
@@ -47,11 +48,14 @@ def with_short_powers(form: OnlineForm) -> OnlineForm:
     if form.sum_dtype != F32:
         return form
 
+    def shorter(e: Expr) -> Expr:
+        return _short(e, form)
+
     def short(t: Total) -> Total:
-        return replace(t, body=transform(t.body, _short))
+        return replace(t, body=transform(t.body, shorter))
 
     return replace(form, weighted=tuple(replace(w, total=short(w.total)) for w in form.weighted), totals=tuple(map(short, form.totals)),
-                   element_results=tuple((name, transform(e, _short)) for name, e in form.element_results))
+                   element_results=tuple((name, transform(e, shorter)) for name, e in form.element_results))
 
 
 def bodies_of(form: OnlineForm) -> list[Expr]:
@@ -130,8 +134,10 @@ def _vanishes(e: Expr, powers: list[Expr]) -> bool:
     return False
 
 
-def _short(e: Expr) -> Expr:
+def _short(e: Expr, form: OnlineForm) -> Expr:
     match e:
+        case Call("exp", (Call("sub", (x, shift)) as difference,)) if reaches_lowest(x, form):
+            return Call("exp2", (Call("mul", (difference, const(LOG2_E, F32))),))
         case Call("exp", (Call("sub", (x, shift)),)):
             return Call("exp2", (Call("sub", (_scaled(x, LOG2_E), Call("mul", (shift, const(LOG2_E, F32))))),))
         case Call("exp2", (Call("sub", (x, shift)),)):

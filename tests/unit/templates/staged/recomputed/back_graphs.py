@@ -17,6 +17,7 @@ from tilefuse.ir.scalar import NUMPY_DTYPES, Index, Read, call, const
 SCALE, CAP = 0.25, 2.0
 FIRST = 9
 LOWEST = float("-inf")
+LARGEST = {"f16": 65504.0, "bf16": 2.0**128 - 2.0**120}
 Values = dict[str, np.ndarray]
 
 
@@ -29,6 +30,8 @@ class Gradient:
     width   of values and their gradients; 0: `inner`, that of queries and keys
     beside  further results: "elements" (gradients of the scores, in f32 where "wide" is among them), "sums" (along the walked axis, of
             these times the distance of row and column)
+    lowest  "padding" has the lowest number of its type in the first columns of all heads, and in all columns of the first two, whose
+            results have no gradient
     drop    probability by which powers are dropped, by random numbers of the places [heads, walked or rows, keys]
     scores  what f is made of, in order: "cap", "dense" (a bias that is read), "causal", "window", "prefix", "hidden" (a mask that is read),
             "padding" (numbers of columns that two heads share, added), "documents" (columns of the row's own)
@@ -46,6 +49,7 @@ class Gradient:
     beside: tuple[str, ...] = ()
     width: int = 0
     drop: float = 0.0
+    lowest: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -146,6 +150,10 @@ class Gradient:
                   "k": (self.heads, self.keys, self.inner), "v": (self.heads, self.keys, width),
                   "dense": (self.heads, self.rows, self.keys), "padding": (self.heads // 2, 1, self.keys)}
         values: Values = {n: (random.standard_normal(e) * 0.7).astype(narrow) for n, e in shapes.items()}
+        if self.lowest:
+            values["padding"][..., :self.keys // 2] = -LARGEST[self.dtype.name]
+            values["padding"][0] = -LARGEST[self.dtype.name]
+            values["g"][:2] = 0
         values["hidden"] = random.random((1, self.rows, self.keys)) < 0.6
         values["hidden"][:, :3] = False
         documents = np.sort(random.integers(0, 4, (1, max(self.rows, self.keys))), -1).astype(np.int32)
@@ -170,7 +178,7 @@ class Gradient:
                     s = np.where(kept, s, LOWEST)
         with np.errstate(divide="ignore"):
             logarithms = np.log(np.exp(s).sum(2))
-        logarithms = np.where(np.isinf(logarithms), 0.0, logarithms)
+        logarithms = np.where(np.isinf(logarithms), s.max(2) if self.lowest else 0.0, logarithms)
         p = np.exp(s - logarithms[..., None])
         values["seed"] = np.array([2**40 + seed], np.int64)
         drawn = random_uniform(values["seed"], np.arange(s.size).reshape(s.shape))

@@ -1,7 +1,7 @@
 """Pipelined walks of few rows to be run: axes in parts, some without turns, heads as rows of one tile, ends that memory holds."""
 from __future__ import annotations
 
-from tests.unit.templates.online_cases import with_hidden_rows
+from tests.unit.templates.online_cases import with_hidden_rows, with_lowest
 from tests.unit.templates.online_graphs import masked, with_logarithm, without_maximum
 from tests.unit.templates.staged.walked.variants import Variant, variates
 from tests.unit.templates.staged.walked.walk_cases import Case
@@ -39,6 +39,7 @@ PART_CASES = {
     "infinities": Case(lambda: attention(1, 6, 8, F16, keys=39), PipelinedWalk(16, 1, 1, 2, 1, 3, parts=3), 2.0**-8, with_specials),
     "no maximum": Case(lambda: without_maximum(9, 56, 16, 8, F16), PipelinedWalk(32, 1, 1, 2, 1, 4, parts=2), 2.0**-6),
     "added mask": Case(lambda: masked(17, 48, 16, 8, BF16), PipelinedWalk(16, 1, 1, 2, 1, 2, parts=3), 2.0**-5, with_hidden_rows),
+    "lowest numbers added": Case(lambda: masked(17, 48, 16, 8, BF16), PipelinedWalk(16, 1, 1, 2, 1, 2, parts=3), 2.0**-5, with_lowest),
 } | {name: Case(v.graph, wanted, 2.0**-8 if v.dtype == F16 else 2.0**-5, variates) for name, v, wanted in (
     ("a part without turns", Variant(("causal",), group=2, rows=7, keys=97, width=40, logs="written"),
      PipelinedWalk(16, 1, 2, 2, 1, 5, parts=3)),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tests.unit.templates.online_cases import with_hidden_rows
+from tests.unit.templates.online_cases import with_hidden_rows, with_lowest
 from tests.unit.templates.online_graphs import (
     biased_layers,
     kept_scores,
@@ -66,6 +66,7 @@ CASES = {
                                           2.0**-8),
     "shared keys, turned values": Case(lambda: shared_keys(72, 72, 16, 64, F16), PipelinedWalk(64, 1, 1, 2, 1, 2), 2.0**-7),
     "added mask": Case(lambda: masked(17, 48, 16, 8, BF16), PipelinedWalk(32, 1, 1, 2, 1, 2), 2.0**-5, with_hidden_rows),
+    "lowest numbers added": Case(lambda: masked(17, 48, 16, 8, BF16), PipelinedWalk(16, 1, 1, 2, 1, 2), 2.0**-5, with_lowest),
     "hidden columns": Case(lambda: masked(66, 56, 16, 16, F16, "hidden"), PipelinedWalk(32, 1, 2, 2, 1, 4), 2.0**-8, with_hidden_rows),
     "packed heads": Case(lambda: packed_heads(2, 70, 3, 32, F16), PipelinedWalk(32, 1, 2, 2, 1, 5), 2.0**-9),
     "packed heads, later keys hidden": Case(lambda: packed_heads(2, 100, 2, 64, BF16, causal=True), PipelinedWalk(48, 1, 1, 2, 2, 3),

@@ -92,7 +92,7 @@ class PartsOfTile:
             w.emit(Assign(self._at((name, kind), i), const(start, F32)))
         for first, count in self._groups():
             loaded = {value: self._load_totals(tile, first, count, row, value) for value in self.buffers.place_by_value}
-            factors = {t.value: self._factors(self._at((t.value, NEGATED), i), loaded[t.value, NEGATED], count) for t in form.tops}
+            factors = {t.value: self._factors(t.value, self._at((t.value, NEGATED), i), loaded[t.value, NEGATED], count) for t in form.tops}
             for t in form.totals:
                 own = self._at((t.value, OWN), i)
                 if t.monoid == "max":
@@ -109,17 +109,22 @@ class PartsOfTile:
             self.buffers.totals.name, F32, w.simplified(self.buffers.total(tile, first + k, row, value)))))
         return array
 
-    def _factors(self, negated: Reg, of_parts: Reg, count: int) -> tuple[Reg, KExpr]:
-        """Factors that make parts relative to the greatest of their maxima, in place of the numbers that they were relative to, and the
+    def _factors(self, top: str, negated: Reg, of_parts: Reg, count: int) -> tuple[Reg, KExpr]:
+        """Factors that make parts relative to the greatest of their maxima `top`, in place of the numbers that they were relative to, and the
         factor of the parts that were added before; `negated` becomes that of the greatest maximum."""
         w = self.w
         least = Reg(w.fresh("least"), F32)
         w.emit(Declare(least.name, F32, None, negated))
         self._follow(least, "minimum", of_parts, count)
-        before = w.register(_factor(least, negated), F32, "before")
-        self._each(count, lambda k: Assign(_of(of_parts, k), _factor(least, _of(of_parts, k))))
+        before = w.register(self._factor(top, least, negated), F32, "before")
+        self._each(count, lambda k: Assign(_of(of_parts, k), self._factor(top, least, _of(of_parts, k))))
         w.emit(Assign(negated, least))
         return of_parts, before
+
+    def _factor(self, top: str, least: KExpr, negated: KExpr) -> KExpr:
+        """Factor of what is relative to `negated`; 0 for a part without an element."""
+        empty: KExpr = Call("eq", (negated, const(INFINITY, F32)))
+        return Call("select", (empty, const(0.0, F32), self.lazy[top].factor_between(least, negated)))
 
     def _follow(self, extreme: Reg, fn: str, of_parts: Reg, count: int) -> None:
         """A maximum or minimum with the values of some parts."""
@@ -158,7 +163,7 @@ class PartsOfTile:
                     w.emit(VectorLoad(loaded.name, k * vector, self.buffers.products.name, w.simplified(place), vector))
                 factors = None
                 if top:
-                    factors = self._factors(negated, self._load_totals(tile, first, size, row, (top, NEGATED)), size)
+                    factors = self._factors(top, negated, self._load_totals(tile, first, size, row, (top, NEGATED)), size)
                 with w.loop("v", vector, unroll=w.unroll) as v:
                     self._add(_of(total, v), loaded, factors, size, vector, v)
             w.emit(VectorStore(self.buffers.rows.name, w.simplified(row * sums.width + column), total.name, number(0), vector))
@@ -181,9 +186,3 @@ class PartsOfTile:
 
 def _of(array: Reg, n: Affine | int) -> Reg:
     return Reg(array.name, array.dtype, number(n) if isinstance(n, int) else n)
-
-
-def _factor(least: KExpr, negated: KExpr) -> KExpr:
-    """2 ** (least - negated); 0 for a part without an element."""
-    empty: KExpr = Call("eq", (negated, const(INFINITY, F32)))
-    return Call("select", (empty, const(0.0, F32), Call("exp2", (Call("sub", (least, negated)),))))
