@@ -268,10 +268,11 @@ class Connecting:
         # The users keep their own copy; the home unit keeps one only if it uses it itself.
         changed = {u: Unit(units.units[u].core, (*units.units[u].extra, *chain)) for u in outside}
         rest = tuple(n for n in own.core if n not in moved)
-        if any(units.unit_of[r] == home and r not in moved for r in units.users[name]):
+        alone = Unit(rest, own.extra)
+        if not moved.isdisjoint(units.sources(alone)):
             changed[home] = Unit(rest, (*own.extra, *chain))
         elif rest:
-            changed[home] = Unit(rest, own.extra)
+            changed[home] = alone
         self._take_if_cheaper(chain, home, changed)
 
     def _chain(self, name: str, own: Unit) -> tuple[str, ...] | None:

@@ -25,6 +25,7 @@ from tilefuse.frontends.torch.decompositions import decompositions_with_gradient
 from tilefuse.frontends.torch.fx import import_fx
 from tilefuse.frontends.torch.own.attention import ATTENTION_BACKWARD
 from tilefuse.frontends.torch.own.random_numbers import RANDOM_BELOW, RANDOM_SEED
+from tilefuse.plan.pattern import verify_plan
 from tilefuse.target.device import H200
 
 BATCH, HEADS, ROWS, COLUMNS, WIDTH = 2, 3, 48, 64, 32
@@ -307,8 +308,8 @@ def test_the_faster_derivative_by_predicted_times(taken: str, drop: float, is_ta
     assert any(tuple(n.meta["val"].shape[-2:]) == (length, 1) for n in kept) == is_taken
 
 
-def parts_of(case: Case, length: int, width: int, of_mask: tuple[int, ...] = ()) -> list[Imported]:
-    """Forward and backward graph of a step, with the sizes of a model. of_mask: shape of a mask that is learned."""
+def parts_of(case: Case, length: int, width: int, of_mask: tuple[int, ...] = (), leads: tuple[int, int] = (4, 16)) -> list[Imported]:
+    """Forward and backward graph of a step, with the sizes of a model. of_mask: shape of a mask that is learned; leads: batch and heads."""
     parts: list[Imported] = []
 
     def divide(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> Any:
@@ -321,8 +322,8 @@ def parts_of(case: Case, length: int, width: int, of_mask: tuple[int, ...] = ())
         return make_boxed_func(part.forward)
 
     with FakeTensorMode(allow_non_fake_inputs=True):
-        values = [torch.randn(4, 16, length, width, dtype=case.dtype, requires_grad=True) for _ in range(3)]
-        mask = torch.zeros(of_mask or (4, 1, 1, length), dtype=case.dtype if case.mask == "numbers" else torch.bool,
+        values = [torch.randn(*leads, length, width, dtype=case.dtype, requires_grad=True) for _ in range(3)]
+        mask = torch.zeros(of_mask or (leads[0], 1, 1, length), dtype=case.dtype if case.mask == "numbers" else torch.bool,
                            requires_grad=bool(of_mask))
         torch.compile(case.attention, dynamic=False, backend=aot_autograd(
             fw_compiler=run, bw_compiler=run, decompositions=decompositions_with_gradients(), partition_fn=divide))(*values, mask)
@@ -340,6 +341,15 @@ def test_a_step_is_one_walk_forward_and_two_backward(name: str) -> None:
     assert [t for t in templates[0] if t != "pointwise"] == ["pipelined_walk"] and len(templates[1]) == 3
     assert [c.operator for plan in plans for c in plan.library_calls] == ["random_seed"] * bool(CASES[name].drop)
     assert sorted(templates[1]) == ["rows", "walked_back", "walked_back"]
+
+
+@pytest.mark.parametrize("name", ["plain", "without dropout"])
+def test_plans_of_short_rows_write_what_they_read(name: str) -> None:
+    """The incoming gradient is a view that two walks compute again beside the kernel of row sums, which reads it through a cast."""
+    for part in parts_of(replace(CASES[name], dtype=torch.bfloat16), 128, 64, leads=(64, 12)):
+        generated = generate(part.graph, constants=part.constants, device=H200, options=Options(attention_gradients="kernels"),
+                             input_layouts=part.layouts)
+        assert verify_plan(generated.plan) == []
 
 
 @pytest.mark.parametrize("of_mask", [(1, 16, 512, 512), (4, 16, 512, 512)])

@@ -110,8 +110,8 @@ class PartsOfTile:
         return array
 
     def _factors(self, top: str, negated: Reg, of_parts: Reg, count: int) -> tuple[Reg, KExpr]:
-        """Factors that make parts relative to the greatest of their maxima `top`, in place of the numbers that they were relative to, and the
-        factor of the parts that were added before; `negated` becomes that of the greatest maximum."""
+        """Factors that make parts relative to the greatest of their maxima `top`, in place of the numbers that they were relative to, and
+        the factor of the parts that were added before; `negated` becomes that of the greatest maximum."""
         w = self.w
         least = Reg(w.fresh("least"), F32)
         w.emit(Declare(least.name, F32, None, negated))
