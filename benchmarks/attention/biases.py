@@ -6,6 +6,7 @@
 
 A case names the form (plain: products and a softmax; call: scaled_dot_product_attention), the type, the bias (table: of buckets and heads;
 heads: shared by batches; dense), and batch x heads x rows x width. Gradients are compared with double precision before a step is timed.
+Times are those of calls, and of the kernels that a call starts.
 """
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from benchmarks.launches import launches_of
 from benchmarks.timing import num_input_sets, time_calls
 from benchmarks.training_plans import planned_step
 from tilefuse.base.options import Options
@@ -120,8 +122,12 @@ def time_case(name: str, record: Callable[[dict[str, Any]], None], each_s: float
             print("      no", label, type(problem).__name__, str(problem)[:120], flush=True)
             continue
         right = error <= BOUND[step.dtype]
-        print(f"  {timed.median_us:9.2f} us  {label}, error {error:.1e}{'' if right else ' WRONG'}", flush=True)
-        record({"case": name, "who": label, "us": round(timed.median_us, 2), "error": float(f"{error:.1e}"), "right": right})
+        kernels = launches_of(partial(gradients, run, first, g), place) or []
+        device_us = sum(k.us for k in kernels)
+        told = f"{label}, error {error:.1e}{'' if right else ' WRONG'}"
+        print(f"  {timed.median_us:9.2f} us, {device_us:9.2f} us of kernels  {told}", flush=True)
+        record({"case": name, "who": label, "us": round(timed.median_us, 2), "device_us": round(device_us, 2),
+                "error": float(f"{error:.1e}"), "right": right, "kernels": [(k.name, round(k.us, 2)) for k in kernels]})
 
 
 def predict(name: str, device: str) -> None:
@@ -151,11 +157,14 @@ def main(words: Sequence[str] | None = None) -> None:
             predict(name, chosen.predict)
         return
     place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    lines: list[dict[str, Any]] = []
+
+    def record(line: dict[str, Any]) -> None:
+        if chosen.record:
+            with chosen.record.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
     for name in chosen.cases:
-        time_case(name, lines.append, chosen.each, place)
-    if chosen.record:
-        chosen.record.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        time_case(name, record, chosen.each, place)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from benchmarks.launches import launches_of
 from benchmarks.timing import time_calls
 from tilefuse.driver.torch_backend import backend
 
@@ -63,8 +65,8 @@ def ways_of(step: Step, with_peers: bool = True) -> dict[str, Attention]:
     return ours if not with_peers else {**ours, "torch.compile": torch.compile(step.attention, dynamic=False), "operator": step.called}
 
 
-def measured(step: Step, attention: Attention, device: torch.device) -> dict[str, float]:
-    """Microseconds of a step, and megabytes between its parts beside arguments and result."""
+def measured(step: Step, attention: Attention, device: torch.device) -> dict[str, Any]:
+    """Microseconds of a step and of its kernels, and megabytes between its parts beside arguments and result."""
     q, k, v = (torch.randn(step.batch, step.heads, step.length, step.width, device=device, dtype=torch.bfloat16).requires_grad_()
                for _ in range(3))
     g = torch.randn_like(q)
@@ -79,7 +81,9 @@ def measured(step: Step, attention: Attention, device: torch.device) -> dict[str
     del y
     # Steps draw a seed at each call, so they are no CUDA graph.
     timing, _ = time_calls([run], device, capture=False)
-    return {"us": timing.median_us, "kept_mb": saved / 2**20}
+    kernels = launches_of(run, device) or []
+    return {"us": round(timing.median_us, 2), "device_us": round(sum(k.us for k in kernels), 2), "kept_mb": saved / 2**20,
+            "kernels": [(k.name, round(k.us, 2)) for k in kernels]}
 
 
 def memory_bytes(device: torch.device) -> int:
@@ -99,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         torch._dynamo.reset()
         for way, attention in ways_of(step, asked.device != "cpu").items():
             row = {"case": name, "way": way, **measured(step, attention, torch.device(asked.device))}
-            print(json.dumps(row), flush=True)
+            print(json.dumps({k: v for k, v in row.items() if k != "kernels"}), flush=True)
             if asked.record is not None:
                 with asked.record.open("a", encoding="utf-8") as record:
                     record.write(json.dumps(row) + "\n")

@@ -86,3 +86,30 @@ def test_masks_of_blocks(share: float, added: bool) -> None:
         wanted = torch.where(mask.any(-1, keepdim=True), wanted, attend(q, k, v, mask).double())
     assert (found.double() - wanted).abs().max() <= 0.02
     assert not added or not found[:, :, 7].any()
+
+
+@pytest.mark.parametrize("side", ["first", "last"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("called", [False, True], ids=["plain", "call"])
+def test_lowest_numbers_hide_columns(side: str, dtype: torch.dtype, called: bool) -> None:
+    """Padding as transformers hides it, by the lowest number of the type: results and gradients against f64."""
+    length = 384
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if called:
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return torch.softmax(q @ k.mT / 8 + mask, -1, dtype=torch.float32).to(q.dtype) @ v
+
+    torch._dynamo.reset()
+    generator = torch.Generator("cuda").manual_seed(5)
+    q, k, v, g = (torch.randn(2, 8, length, 64, device="cuda", generator=generator).to(dtype) for _ in range(4))
+    mask = torch.zeros(2, 1, length, length, device="cuda", dtype=dtype)
+    hidden = slice(0, length // 2) if side == "first" else slice(length // 2, length)
+    mask[1, ..., hidden] = torch.finfo(dtype).min
+    given = [x.requires_grad_() for x in (q, k, v)]
+    y = torch.compile(attend, backend=backend, dynamic=False, options={"attention_gradients": "kernels"})(*given, mask)
+    exact = [x.detach().double().requires_grad_() for x in given]
+    wanted = torch.softmax(exact[0] @ exact[1].mT / 8 + mask.double(), -1) @ exact[2]
+    pairs = zip((y, *torch.autograd.grad(y, given, g)), (wanted, *torch.autograd.grad(wanted, exact, g.double())), strict=True)
+    for found, right in pairs:
+        assert (found.double() - right).abs().max() <= 2.0**-5 * max(right.abs().max().item(), 1.0)

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import BOOL, F32
 from tilefuse.ir.scalar import Call, Const, Expr, Guard, Lookup, Read, const, walk
@@ -25,8 +27,7 @@ from tilefuse.templates.staged.online.total import Total
 
 # Powers of two by which elements may exceed 1 before what was summed up is rescaled: far below the largest f16.
 LIMIT = 8.0
-# Finite numbers beyond this are taken for the lowest of their type.
-LARGE = 2.0**120
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def is_lazy(w: OnlineState, t: Total) -> bool:
@@ -53,12 +54,12 @@ def unscaled(e: Expr) -> tuple[Expr, float]:
 
 
 def reaches_lowest(e: Expr, form: OnlineForm) -> bool:
-    """Whether an element may be so low that a multiple of it overflows: it has numbers of memory of the range of f32, or such a constant.
+    """Whether log2(e) times an element may overflow: the element has numbers of memory of f32's range, or so large a constant.
 
-    Models hide scores by adding the lowest number of the type: -3.4e38 in bf16 and f32. Products of two operands are taken to be lower.
+    Models hide scores by adding the lowest number of the type: -3.4e38 in bf16 and f32. Products of two operands are taken to be smaller.
     """
     for x in walk(e):
-        if isinstance(x, Const) and isinstance(x.value, float) and LARGE <= abs(x.value) < math.inf:
+        if isinstance(x, Const) and isinstance(x.value, float) and LARGEST < abs(x.value) * math.log2(math.e) < math.inf:
             return True
         if isinstance(x, Read | Lookup) and x.value not in form.reads:
             dtype = form.graph.type_of(x.value).dtype
@@ -99,7 +100,7 @@ class LazyTop:
         return Call("fma", (element, self.by, negated))
 
     def factor_between(self, now: KExpr, before: KExpr) -> KExpr:
-        """Factor that makes relative to a new maximum what was relative to an older one. Both negated, as they are kept."""
+        """Factor by which sums relative to an older maximum become relative to a new one. Both are negated, as they are kept."""
         difference = Call("sub", (now, before))
         return Call("exp2", (Call("mul", (difference, self.by)) if self.subtracts else difference,))
 

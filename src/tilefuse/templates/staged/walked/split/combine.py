@@ -122,7 +122,7 @@ class PartsOfTile:
         return of_parts, before
 
     def _factor(self, top: str, least: KExpr, negated: KExpr) -> KExpr:
-        """Factor of what is relative to `negated`; 0 for a part without an element."""
+        """Factor of sums that are relative to `negated`; 0 for a part without an element."""
         empty: KExpr = Call("eq", (negated, const(INFINITY, F32)))
         return Call("select", (empty, const(0.0, F32), self.lazy[top].factor_between(least, negated)))
 
