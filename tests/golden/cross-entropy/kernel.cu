@@ -1,6 +1,6 @@
 // k_lse_loss: 4096 blocks of 256 threads, 64 bytes of shared memory, for sm_90a
 // nodes: %m, %s, %lse, %loss
-// schedule: m [GRID,CTA_256]S; lse [GRID]; loss [GRID]; vector=8; chunks=25; on_chip=false; lanes=4; batch=4; cta_num=4096; cta_size=256;
+// schedule: m [GRID,CTA_256]S; lse [GRID]; loss [GRID]; vector=8; chunks=25; on_chip=false; lanes=4; cta_num=4096; cta_size=256;
 // reads 412123136 bytes, writes 32768 bytes
 extern "C" __global__ void __launch_bounds__(256)
 k_lse_loss(
@@ -22,36 +22,27 @@ k_lse_loss(
   // %m (reduce.expsum): threads -> warp -> block
   float m = (-tf_inf_f32());
   float m_exp_sum = 0.0f;
-  for (int chunk = 0; chunk < 7; ++chunk) {
-    alignas(16) tf_bf16 x_v[32];
-    #pragma unroll
-    for (int inner = 0; inner < 4; ++inner) {
-      const int vector = 1024 * chunk + 256 * inner + thread;
-      if (vector < 6288) {
-        tf_vector_load_stream<8>(x_v + 8 * inner, x + 50304 * block + 8 * vector);
+  for (int chunk = 0; chunk < 25; ++chunk) {
+    const int vector = 256 * chunk + thread;
+    if (vector < 6288) {
+      alignas(16) tf_bf16 x_v[8];
+      tf_vector_load_stream<8>(x_v, x + 50304 * block + 8 * vector);
+      alignas(16) float m_x[8];
+      #pragma unroll
+      for (int v = 0; v < 8; ++v) {
+        m_x[v] = tf_float(x_v[v]);
       }
-    }
-    #pragma unroll
-    for (int inner_1 = 0; inner_1 < 4; ++inner_1) {
-      const int vector_1 = 1024 * chunk + 256 * inner_1 + thread;
-      if (vector_1 < 6288) {
-        alignas(16) float m_x[8];
-        #pragma unroll
-        for (int v = 0; v < 8; ++v) {
-          m_x[v] = tf_float(x_v[8 * inner_1 + v]);
-        }
-        float m_top = m;
-        #pragma unroll
-        for (int v_1 = 0; v_1 < 8; ++v_1) {
-          m_top = tf_maximum(m_top, m_x[v_1]);
-        }
-        float shift = ((m_top == (-tf_inf_f32())) ? 0.0f : m_top);
-        m_exp_sum = (m_exp_sum * tf_narrow_exp((m - shift)));
-        m = m_top;
-        #pragma unroll
-        for (int v_2 = 0; v_2 < 8; ++v_2) {
-          m_exp_sum = (m_exp_sum + tf_narrow_exp((m_x[v_2] - shift)));
-        }
+      float m_top = m;
+      #pragma unroll
+      for (int v_1 = 0; v_1 < 8; ++v_1) {
+        m_top = tf_maximum(m_top, m_x[v_1]);
+      }
+      float shift = ((m_top == (-tf_inf_f32())) ? 0.0f : m_top);
+      m_exp_sum = (m_exp_sum * tf_narrow_exp((m - shift)));
+      m = m_top;
+      #pragma unroll
+      for (int v_2 = 0; v_2 < 8; ++v_2) {
+        m_exp_sum = (m_exp_sum + tf_narrow_exp((m_x[v_2] - shift)));
       }
     }
   }

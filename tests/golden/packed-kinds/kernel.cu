@@ -1,5 +1,5 @@
 // packed_k_s_2: 133 blocks of 256 threads, 4096 bytes of shared memory, for sm_90a
-// pack { 1 x { s_2 [GRID-CTA_16,GRID_8-CTA_16]; vector=4; chunks=4; on_chip=false; batch=4; resident=4; cta_num=32; cta_size=256; } 1 x { s_0 [GRID-CTA_2,CTA_128]; vector=4; chunks=4; on_chip=false; lanes=4; batch=4; cta_num=32; cta_size=256; } 1 x { y_3 [GRID,GRID-CTA_256]; vector=4; steps=1; unrolled=true; side=16; cta_num=64; cta_size=256; } 2 x { n_1 [GRID-CTA_256]; q_1 [GRID-CTA_256]; vector=4; steps=1; unrolled=true; cta_num=3; cta_size=256; } 1 x { s_4 [CTA_256]; vector=4; chunks=5; on_chip=false; lanes=4; batch=4; cta_num=1; cta_size=256; } };
+// pack { 1 x { s_2 [GRID-CTA_16,GRID_8-CTA_16]; vector=4; chunks=4; on_chip=false; batch=4; resident=4; cta_num=32; cta_size=256; } 1 x { s_0 [GRID-CTA_2,CTA_128]; vector=4; chunks=4; on_chip=false; lanes=4; batch=4; cta_num=32; cta_size=256; } 1 x { y_3 [GRID,GRID-CTA_256]; vector=4; steps=1; unrolled=true; side=16; cta_num=64; cta_size=256; } 2 x { n_1 [GRID-CTA_256]; q_1 [GRID-CTA_256]; vector=4; steps=1; unrolled=true; cta_num=3; cta_size=256; } 1 x { s_4 [CTA_256]; vector=4; chunks=5; on_chip=false; lanes=4; cta_num=1; cta_size=256; } };
 // reads 1372872 bytes, writes 291524 bytes
 // group 0, 1 members: nodes: %s_2
 // group 1, 1 members: nodes: %s_0
@@ -287,23 +287,14 @@ packed_k_s_2(
     for (int v = 0; v < 4; ++v) {
       s_4_1[v] = 0.0f;
     }
-    for (int chunk = 0; chunk < 2; ++chunk) {
-      alignas(16) float x_4_v[16];
-      #pragma unroll
-      for (int inner = 0; inner < 4; ++inner) {
-        const int vector = 1024 * chunk + 256 * inner + thread;
-        if (vector < 1250) {
-          tf_vector_load_stream<4>(x_4_v + 4 * inner, x_4 + 4 * vector);
-        }
-      }
-      #pragma unroll
-      for (int inner_1 = 0; inner_1 < 4; ++inner_1) {
-        const int vector_1 = 1024 * chunk + 256 * inner_1 + thread;
-        if (vector_1 < 1250) {
-          #pragma unroll
-          for (int v_1 = 0; v_1 < 4; ++v_1) {
-            s_4_1[v_1] = (s_4_1[v_1] + x_4_v[4 * inner_1 + v_1]);
-          }
+    for (int chunk = 0; chunk < 5; ++chunk) {
+      const int vector = 256 * chunk + thread;
+      if (vector < 1250) {
+        alignas(16) float x_4_v[4];
+        tf_vector_load_stream<4>(x_4_v, x_4 + 4 * vector);
+        #pragma unroll
+        for (int v_1 = 0; v_1 < 4; ++v_1) {
+          s_4_1[v_1] = (s_4_1[v_1] + x_4_v[v_1]);
         }
       }
     }

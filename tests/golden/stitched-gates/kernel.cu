@@ -88,10 +88,6 @@ k_add_1_mul_2(
     matmul_sum[n] = 0.0f;
   }
   tf_f32_product<3, 1, 1, false, false, true, true, true, 8, 32>(matmul_sum, h_tile + 32 * warp_1, 264, w_tile_1 + 32 * warp_1, 264);
-  #pragma unroll
-  for (int place = 0; place < 2; ++place) {
-    tf_vector_store<2>(matmul_sums + 2 * lane_of_warp + 64 * place + 512 * warp_1, matmul_sum + 2 * place);
-  }
   // %matmul: the warp's tile on the matrix unit
   alignas(16) float matmul_sum_1[4];
   #pragma unroll
@@ -99,10 +95,6 @@ k_add_1_mul_2(
     matmul_sum_1[n_1] = 0.0f;
   }
   tf_f32_product<3, 1, 1, false, false, true, true, true, 8, 32>(matmul_sum_1, h_tile + 32 * warp_1, 264, w_tile_2 + 32 * warp_1, 264);
-  #pragma unroll
-  for (int place_1 = 0; place_1 < 2; ++place_1) {
-    tf_vector_store<2>(matmul_sums + 2 * lane_of_warp + 64 * place_1 + 512 * warp_1 + 128, matmul_sum_1 + 2 * place_1);
-  }
   // %matmul: the warp's tile on the matrix unit
   alignas(16) float matmul_sum_2[4];
   #pragma unroll
@@ -110,10 +102,6 @@ k_add_1_mul_2(
     matmul_sum_2[n_2] = 0.0f;
   }
   tf_f32_product<3, 1, 1, false, false, true, true, true, 8, 32>(matmul_sum_2, h_tile + 32 * warp_1, 264, w_tile_3 + 32 * warp_1, 264);
-  #pragma unroll
-  for (int place_2 = 0; place_2 < 2; ++place_2) {
-    tf_vector_store<2>(matmul_sums + 2 * lane_of_warp + 64 * place_2 + 512 * warp_1 + 256, matmul_sum_2 + 2 * place_2);
-  }
   // %matmul: the warp's tile on the matrix unit
   alignas(16) float matmul_sum_3[4];
   #pragma unroll
@@ -121,6 +109,18 @@ k_add_1_mul_2(
     matmul_sum_3[n_3] = 0.0f;
   }
   tf_f32_product<3, 1, 1, false, false, true, true, true, 8, 32>(matmul_sum_3, h_tile + 32 * warp_1, 264, w_tile + 32 * warp_1, 264);
+  #pragma unroll
+  for (int place = 0; place < 2; ++place) {
+    tf_vector_store<2>(matmul_sums + 2 * lane_of_warp + 64 * place + 512 * warp_1, matmul_sum + 2 * place);
+  }
+  #pragma unroll
+  for (int place_1 = 0; place_1 < 2; ++place_1) {
+    tf_vector_store<2>(matmul_sums + 2 * lane_of_warp + 64 * place_1 + 512 * warp_1 + 128, matmul_sum_1 + 2 * place_1);
+  }
+  #pragma unroll
+  for (int place_2 = 0; place_2 < 2; ++place_2) {
+    tf_vector_store<2>(matmul_sums + 2 * lane_of_warp + 64 * place_2 + 512 * warp_1 + 256, matmul_sum_2 + 2 * place_2);
+  }
   #pragma unroll
   for (int place_3 = 0; place_3 < 2; ++place_3) {
     tf_vector_store<2>(matmul_sums + 2 * lane_of_warp + 64 * place_3 + 512 * warp_1 + 384, matmul_sum_3 + 2 * place_3);

@@ -32,8 +32,10 @@ def emit_shared_inner(w: StitchValues, stage: Stage, t: Tiling) -> None:
     with w.when(present):
         w.narrow_to(item, tiles.count)
         tile = tiles.at(w, item)
-        for n, p in enumerate(products):
-            exchange.store(n, part, warp_sums(w, p, t, tile, part))
+        # Nothing is stored between them: chains of products wait for each other's stores, and otherwise run side by side.
+        sums_by_product = [warp_sums(w, p, t, tile, part) for p in products]
+        for n, sums_of_warp in enumerate(sums_by_product):
+            exchange.store(n, part, sums_of_warp)
     w.emit(Barrier())
     with w.when((*present, Bound(part, 0, exchange.finishing))):
         w.narrow_to(item, tiles.count)
