@@ -47,6 +47,9 @@ class Options:
         True, "raise for indices and labels out of range (on a GPU a device-side assertion, as in eager torch, or a trap in kernels "
         "with warpgroup products); off: they are moved into range, and scatters leave them out", affects_code=True)
     check: bool = option(False, "host executor: find out-of-bounds accesses, unwritten reads and races (slow)", affects_code=True)
+    plan_for: str = option(
+        "", "host executor: name of a GPU (`tilefuse devices`) whose plan and kernels run on the processor, block by block: to see without "
+        "it that they are right (slow; with `check` every access is checked)", affects_code=True)
     # Decisions
     fuse: bool = option(True, "let operators share kernels; off: one kernel a node", affects_code=True)
     stitch: bool = option(True, "let kernels hold small matrix products instead of calling the library for them", affects_code=True)

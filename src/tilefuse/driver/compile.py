@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilefuse.base import trace
-from tilefuse.base.errors import UnsupportedDeviceError, UnsupportedError, UnsupportedOpError, UserError
+from tilefuse.base.errors import OptionError, UnsupportedDeviceError, UnsupportedError, UnsupportedOpError, UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.explain.explain import explanation_of
 from tilefuse.driver.lowering.lower import lower
@@ -86,12 +86,13 @@ class Generated:
                                      hint="compile it with device= of a device that is here")
 
 
-def present_device(where: str | Any = "") -> tuple[DeviceSpec, str]:
+def present_device(where: str | Any = "", plan_for: str = "") -> tuple[DeviceSpec, str]:
     """The executor that `where` names, and its name for the runtime.
 
     where: "host", "cpu", "cuda", "cuda:1", a torch device; "" for the GPU if there is one, else the host.
+    plan_for: GPU of the catalog that stands in the host's place in plans (option `plan_for`).
     Figures that `tilefuse calibrate` measured on this machine stand in place of the catalog's.
-    Raises: UserError for another name; DeviceError where a GPU is asked for and there is none.
+    Raises: UserError for another name; OptionError for `plan_for` beside a GPU; DeviceError where a GPU is asked for and there is none.
     """
     from tilefuse.runtime import cuda_api
     from tilefuse.runtime.stores.cache import default_folder
@@ -99,9 +100,12 @@ def present_device(where: str | Any = "") -> tuple[DeviceSpec, str]:
     text = str(where) or ("cuda" if cuda_api.has_device() else "host")
     kind, _, number = text.partition(":")
     if kind in ("host", "cpu"):
-        return with_calibration(host_device(), default_folder()), "host"
+        return device_by_name(plan_for) if plan_for else with_calibration(host_device(), default_folder()), "host"
     if kind != "cuda" or number and not number.isdigit():
         raise UserError(f"there is no device {text!r}", hint="host, cuda or cuda:<number>; for sources only, name a target (h200)")
+    if plan_for:
+        raise OptionError(f"plan_for={plan_for!r}: kernels for it run on the host, and the device is {text!r}",
+                          hint="device=\"host\", tensors on the CPU, or no plan_for")
     if not number:
         number = str(_current_index())
     present = cuda_api.describe_device(int(number))
@@ -225,7 +229,10 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
     if isinstance(device, DeviceSpec):
         spec, place = device, "cuda" if device.kind == "cuda" else "host"
     else:
-        spec, place = present_device(device or "")
+        spec, place = present_device(device or "", chosen.plan_for)
+    if chosen.plan_for and chosen.measure:
+        raise OptionError(f"measure times kernels on their device, and plan_for={chosen.plan_for!r} runs them on the host",
+                          hint="leave one of the two out")
     with traced(chosen) as now, noted(f"graph @{graph.name}", spec, chosen):
         now.line("device", f"{graph.name} for {spec.name} ({spec.arch}) on {place}")
         facts: dict[str, Any] = {"constants": constants, "input_layouts": input_layouts, "device": spec, "options": chosen,

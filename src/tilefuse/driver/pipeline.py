@@ -129,16 +129,18 @@ def context_of(device: DeviceSpec, options: Options, *, constants: Mapping[str, 
     constants: data of constant inputs. caller: strides of inputs and results. place: the executor's name, "" for a device that need not be
     present.
     """
+    place_of_calls = "cuda" if device.kind == "cuda" and not options.plan_for else "cpu"
     return PassContext(verify=options.verify, eager_rounding=options.eager_rounding, constants=dict(constants or {}), device=device,
-                       prices=Predictions(device, partial(judgements, device)), call_layout=AskedLayouts(device),
+                       prices=Predictions(device, partial(judgements, device)), call_layout=AskedLayouts(place_of_calls),
                        caller=caller or CallerLayouts(), options=options, place=place)
 
 
 class AskedLayouts:
-    """Strides that library operators give their results, as reported by torch, which is imported at the first question."""
+    """Strides that library operators give their results, as reported by torch, which is imported at the first question. place: torch's name
+    of the device that calls run on."""
 
-    def __init__(self, device: DeviceSpec) -> None:
-        self._device = device
+    def __init__(self, place: str) -> None:
+        self._place = place
         self._answers: LibraryLayout | None = None
 
     def __call__(self, node: Node, types: tuple[Type, ...], strides: tuple[tuple[int, ...], ...]) -> tuple[int, ...] | None:
@@ -146,5 +148,5 @@ class AskedLayouts:
         if self._answers is None:
             from tilefuse.driver.lowering import library_layouts
 
-            self._answers = library_layouts.LibraryLayouts("cuda" if self._device.kind == "cuda" else "cpu")
+            self._answers = library_layouts.LibraryLayouts(self._place)
         return self._answers(node, types, strides)

@@ -159,7 +159,7 @@ def _partitioned(options: Options, joint: torch.fx.GraphModule, inputs: Any, **s
     """Forward and backward of a joint graph. Between them, values are saved that cost less to save than to recompute."""
     from functorch.compile import min_cut_rematerialization_partition
 
-    device, _ = present_device(_device_of(joint))
+    device, _ = present_device(_device_of(joint), options.plan_for)
     prepare(joint, int(settings["num_fwd_outputs"]), settings.get("static_lifetime_input_indices") or (), device, options)
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **settings)
     return forward, backward
@@ -202,7 +202,7 @@ class SizeCompiler:
         try:
             with _disable_current_modes():
                 trace = _trace_of(gm, self.name)
-                spec, _ = present_device(trace.device)
+                spec, _ = present_device(trace.device, self.settings.options.plan_for)
                 decided = _decided(trace, self.kind, self.settings, self.around)
                 request = request_of(trace.imported, spec, self.settings.options, **decided)
         except Exception:  # the boundary to the user's program

@@ -24,6 +24,7 @@ from tilefuse.printers.cuda import print_cuda
 from tilefuse.printers.host import print_host
 from tilefuse.runtime.calls.call_plan import storage_bytes
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec, Step, Value
+from tilefuse.target.catalog import host_device
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.compose import compose
 from tilefuse.templates.early import blocks_move_enough, starts_early
@@ -58,6 +59,8 @@ class _Lowering:
         self.plan = plan
         self.printed = printed
         self.device = device
+        # Whatever device the plan is for, its kernels may run on the host.
+        self.executor = host_device() if options.plan_for else device
         self.options = options
         self.in_place = storage_by_value(plan)
         # Parts of a value are written into its memory.
@@ -94,7 +97,7 @@ class _Lowering:
         inputs = tuple(i.name for i in graph.inputs if not i.constant)
         results = tuple(graph.results)
         values = tuple(self._values(steps).values())
-        return ProgramSpec(graph.name, self.device.kind, inputs, results, values, tuple(self.codes), tuple(steps),
+        return ProgramSpec(graph.name, self.executor.kind, inputs, results, values, tuple(self.codes), tuple(steps),
                            updates=tuple(dict.fromkeys(i for i, _ in graph.updates)))
 
     def _initial_contents(self, kernel: PlannedKernel) -> list[CopyStep]:
@@ -189,14 +192,14 @@ class _Lowering:
             alias = alias_members if kernel.groups else alias_buffers
             kernel = replace(alias(kernel, pairs), name=f"{kernel.name}_in_place")
         with trace.current().span("print", "codegen", kernel=kernel.name):
-            on_host = self.device.kind == "host"
+            on_host = self.executor.kind == "host"
             source = print_host(kernel, check=self.options.check) if on_host else print_cuda(kernel, self.device)
         program = planned.program
         self.codes.append(KernelCode(
-            kernel.name, kernel.name, source, self.device.kind, self.device.arch, kernel.launch, pointer_parameters(kernel),
+            kernel.name, kernel.name, source, self.executor.kind, self.executor.arch, kernel.launch, pointer_parameters(kernel),
             planned.pattern.nodes,
-            program.bytes_read, program.bytes_written, planned.limit_us, flags=compiler_flags(self.device, self.options),
-            one_structure=bool(kernel.groups), names=value_identifiers(kernel), maps=map_parameters(kernel),
+            program.bytes_read, program.bytes_written, planned.limit_us, flags=compiler_flags(self.executor, self.options),
+            one_structure=bool(kernel.groups), names=value_identifiers(kernel), maps=() if on_host else map_parameters(kernel),
             tasks=recorded_stages(kernel)))
         if self.printed is not None:
             self.printed(self.codes[-1])
