@@ -136,7 +136,9 @@ class KernelWriter:
         strides = self.program.layouts.get(value) or row_major_strides(shape)
         self.emitter.dimensions[value] = tuple(zip(shape, strides, strict=True))
         name = self.emitter.fresh(value)
-        self.emitter.buffers[value] = Buffer(name, dtype, num_elements, "global", role, value)
+        count = prod(shape)
+        self.emitter.buffers[value] = Buffer(name, dtype, num_elements, "global", role, value,
+                                             num_held=count if count < num_elements else 0)
         if role == "in":
             self.emitter.cache[value] = self._cache(value, num_elements)
 

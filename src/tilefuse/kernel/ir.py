@@ -37,7 +37,7 @@ from tilefuse.target.launch import Launch
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory that a kernel addresses by element offset. Units: `num_elements` elements of `dtype`.
+    """Memory that a kernel addresses by element offset. Units: `num_elements` of `dtype`, of which the value has `num_held` (0: no gaps).
 
     space   "global" (a parameter) or "shared" (one copy a block)
     role    of a global buffer: as `target.launch.Parameter.role`; of a shared buffer: ""
@@ -57,6 +57,7 @@ class Buffer:
     offset_bytes: int = 0
     count: Operand | None = None
     swizzle: int = 0
+    num_held: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ class CheckedPrinter(HostPrinter):
         """Prints the checks that outputs are complete and counters zero, and the return of the number of findings."""
         for b in self.kernel.parameters:
             if b.role == "out":
-                self.out.line(f"{identifier(b.name)}.finish();")
+                self.out.line(f"{identifier(b.name)}.finish({b.num_held or ''});")
             if b.role == "counter":
                 self.out.line(f"tf_counters_at_zero(check, {identifier(b.name)});")
         self.out.line("return check.result();")

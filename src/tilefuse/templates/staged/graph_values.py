@@ -39,7 +39,8 @@ class GraphStatements(Statements):
     def _add(self, value: str, dtype: DType, role: str) -> None:
         shape, strides = self.graph.type_of(value).shape, self.program.layouts.get(value)
         extent = prod(shape) if strides is None else 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
-        self.buffers[value] = Buffer(self.fresh(value), dtype, extent, "global", role, value)
+        count = prod(shape)
+        self.buffers[value] = Buffer(self.fresh(value), dtype, extent, "global", role, value, num_held=count if count < extent else 0)
 
     def strides(self, value: str) -> tuple[int, ...]:
         """Strides of a boundary value. Units: elements."""
