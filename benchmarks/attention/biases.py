@@ -34,6 +34,8 @@ CASES = ("plain/bf16/table/32x12x512x64", "plain/bf16/heads/32x12x512x64", "call
 NAME = re.compile(r"(?P<form>plain|call)/(?P<dtype>f16|bf16)/(?P<bias>table|heads|dense)/(?P<shape>\d+x\d+x\d+x\d+)$")
 TYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 BUCKETS = 32
+# Characters of a kernel's name that a record keeps.
+SHOWN = 60
 # Largest difference from double precision over the largest element: roundings of operands, powers and results.
 BOUND = {torch.float16: 8e-3, torch.bfloat16: 6e-2}
 
@@ -127,7 +129,7 @@ def time_case(name: str, record: Callable[[dict[str, Any]], None], each_s: float
         told = f"{label}, error {error:.1e}{'' if right else ' WRONG'}"
         print(f"  {timed.median_us:9.2f} us, {device_us:9.2f} us of kernels  {told}", flush=True)
         record({"case": name, "who": label, "us": round(timed.median_us, 2), "device_us": round(device_us, 2),
-                "error": float(f"{error:.1e}"), "right": right, "kernels": [(k.name, round(k.us, 2)) for k in kernels]})
+                "error": float(f"{error:.1e}"), "right": right, "kernels": [(k.name[:SHOWN], round(k.us, 2)) for k in kernels]})
 
 
 def predict(name: str, device: str) -> None:

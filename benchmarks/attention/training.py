@@ -25,6 +25,8 @@ from benchmarks.timing import time_calls
 from tilefuse.driver.torch_backend import backend
 
 CASES = ("4x16x1024x64/0.1", "4x16x1024x64/0.0", "64x12x128x64/0.1", "16x12x512x64/0.1", "8x12x1024x64/0.1", "4x16x2048x128/0.1")
+# Characters of a kernel's name that a record keeps.
+SHOWN = 60
 NAME = re.compile(r"(\d+)x(\d+)x(\d+)x(\d+)/(0\.\d+)")
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -83,7 +85,7 @@ def measured(step: Step, attention: Attention, device: torch.device) -> dict[str
     timing, _ = time_calls([run], device, capture=False)
     kernels = launches_of(run, device) or []
     return {"us": round(timing.median_us, 2), "device_us": round(sum(k.us for k in kernels), 2), "kept_mb": saved / 2**20,
-            "kernels": [(k.name, round(k.us, 2)) for k in kernels]}
+            "kernels": [(k.name[:SHOWN], round(k.us, 2)) for k in kernels]}
 
 
 def memory_bytes(device: torch.device) -> int:
