@@ -119,6 +119,11 @@ class StitchFigures:
     one_block_steps: int = measured(
         1 << 16, "elements", "Elements (steps, of reductions) of a pattern without products that one block computes about as fast as one "
         "more kernel is launched.", NO_RECORD)
+    unrolled_items: int = measured(4, "items", "Items of a thread that are written out one after another.", _ASSEMBLER)
+    items_together: int = measured(
+        8, "items", "Most items of a thread whose rows of a table are under way together: 32 registers.",
+        "assembler, sm_90a: a gather of 64 rows of 200 f32 by 128 threads, 58 registers with 5 of 25 together. One H200, word2vec with one "
+        "or two together: four kernels 16.1 us, predicted 8.4 without these waits")
     base_registers: int = measured(24, "registers a thread", "Registers beside a product's sums and operands.", _STAGED_REGISTERS)
     least_registers: int = measured(56, "registers a thread", "Least registers of a thread.", _STAGED_REGISTERS)
     left_fragment_registers: int = measured(

@@ -15,7 +15,7 @@ from tilefuse.ir.affine import Affine, number, row_major_strides, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.resolver import Resolver
-from tilefuse.ir.scalar import Bound, Call, Expr, GraphLeaf, Lookup, Read, checked_extent, walk
+from tilefuse.ir.scalar import Bound, Call, Expr, GraphLeaf, Index, Lookup, Read, checked_extent, walk
 from tilefuse.kernel.checked_index import counts_from_end
 from tilefuse.kernel.ir import Buffer, InRange, KernelLeaf, KExpr, Load
 from tilefuse.target.device import DeviceSpec
@@ -81,10 +81,24 @@ class GraphResolver(Resolver[GraphLeaf, KernelLeaf]):
 
     def _lookup(self, e: Lookup, guarded: bool) -> KExpr:
         """An element at data-dependent subscripts, each within its extent."""
-        writer = self.writer
-        dynamic = tuple((self.subscript(e, n, guarded), stride) for n, stride in enumerate(writer.strides(e.value)))
-        buffer = writer.buffers[e.value]
-        return Load(buffer.name, buffer.dtype, number(0), dynamic)
+        buffer = self.writer.buffers[e.value]
+        return Load(buffer.name, buffer.dtype, *self.looked_up(e, guarded))
+
+    def looked_up(self, e: Lookup, guarded: bool) -> tuple[Affine, tuple[tuple[KExpr, int], ...]]:
+        """Place of an element: the offset by subscripts that do not depend on data, and the others with their strides. Units: elements."""
+        offset = number(0)
+        dynamic: list[tuple[KExpr, int]] = []
+        shape = self.writer.graph.type_of(e.value).shape
+        for n, (s, extent, stride) in enumerate(zip(e.subscripts, shape, self.writer.strides(e.value), strict=True)):
+            if isinstance(s, Index) and self.is_inside(s.affine, extent):
+                offset = offset + self.index(s.affine) * stride
+            else:
+                dynamic.append((self.subscript(e, n, guarded), stride))
+        return self.writer.simplified(offset), tuple(dynamic)
+
+    def is_inside(self, e: Affine, extent: int) -> bool:
+        """Whether a subscript lies in an extent wherever it is evaluated."""
+        return self.writer.always(Bound(self.index(e), 0, extent))
 
     def subscript(self, e: Lookup, dimension: int, guarded: bool) -> KExpr:
         """A data-dependent subscript, within its extent."""

@@ -12,7 +12,7 @@ from tilefuse.ir.affine import Affine, bounds, linearise, number, substitute
 from tilefuse.ir.dtype import F32, I32, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Bound, Call, Expr, Index, Lookup, Read
+from tilefuse.ir.scalar import Bound, Call, Expr, Lookup, Read
 from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, WARPGROUP, WARPGROUP_ROWS
 from tilefuse.kernel.tensor_map import TensorMap
@@ -247,20 +247,14 @@ class _Here(GraphResolver):
         return all(w.always(Bound(w.simplified(i), 0, extent)) for i, extent in zip(at, w.graph.type_of(value).shape, strict=True))
 
     def _lookup(self, e: Lookup, guarded: bool) -> KExpr:
-        """As of the base, with subscripts that do not depend on data in the offset."""
-        w, shape = self.writer, self.writer.graph.type_of(e.value).shape
-        offset = number(0)
-        dynamic: list[tuple[KExpr, int]] = []
-        for n, (s, extent, stride) in enumerate(zip(e.subscripts, shape, w.strides(e.value), strict=True)):
-            if isinstance(s, Index) and self._is_inside(s.affine, extent):
-                offset = offset + self.index(s.affine) * stride
-            else:
-                dynamic.append((self.subscript(e, n, guarded), stride))
-        buffer, key = w.buffers[e.value], (e.value, w.simplified(offset), tuple(dynamic))
+        """As of the base; an element is loaded once."""
+        w = self.writer
+        offset, dynamic = self.looked_up(e, guarded)
+        buffer, key = w.buffers[e.value], (e.value, offset, dynamic)
         held = w.loaded(key)
         if held is not None:
             return held
-        made = Load(buffer.name, buffer.dtype, key[1], key[2])
+        made = Load(buffer.name, buffer.dtype, offset, dynamic)
         if guarded:
             return made
         w.lookups[key] = None
@@ -268,10 +262,10 @@ class _Here(GraphResolver):
         w.hold(key, held)
         return held
 
-    def _is_inside(self, e: Affine, extent: int) -> bool:
-        """Whether a subscript lies in an extent wherever it is evaluated. Tiles hang over the products' ends, but nothing is read there."""
+    def is_inside(self, e: Affine, extent: int) -> bool:
+        """As of the base. Tiles hang over the products' ends, but nothing is read there."""
         reached = bounds(e, self.writer.reach)
-        return reached is not None and reached[0] >= 0 and reached[1] < extent or self.writer.always(Bound(self.index(e), 0, extent))
+        return reached is not None and reached[0] >= 0 and reached[1] < extent or super().is_inside(e, extent)
 
     def offset(self, e: Read) -> Affine:
         w = self.writer

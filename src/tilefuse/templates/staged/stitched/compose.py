@@ -11,7 +11,7 @@ from math import prod
 from tilefuse.domain.regions import inside, num_elements
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis
-from tilefuse.ir.scalar import Bound
+from tilefuse.ir.scalar import Bound, Lookup, walk
 from tilefuse.kernel.asynchronous import AsyncGroup
 from tilefuse.kernel.ir import Barrier, Comment, Kernel, Stmt
 from tilefuse.target.device import DeviceSpec
@@ -138,7 +138,10 @@ class _Stages:
         width = self._width(pieces)
         last = first.region[-1].extent if first.region else 1
         items = num_elements(first.region) // width
-        with Items(self.w, items, 1) as item:
+        # A row of a table is asked for when its number has come.
+        nodes = [self.w.nodes[p.value] for p in pieces if p.value in self.w.nodes]
+        looks_up = any(isinstance(e, Lookup) for n in nodes if n.body is not None for e in walk(n.body))
+        with Items(self.w, items, 1, looks_up) as item:
             point = point_of_item(self.w, first, item, width, last // width)
             at_point(self.w, pieces, point, width)
 

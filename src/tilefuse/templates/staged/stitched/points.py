@@ -1,14 +1,15 @@
 """Elements of a stitched kernel's values at a point of the loop: computed, kept in registers, stored where they belong."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from tilefuse.domain.access import is_vector
 from tilefuse.domain.regions import inside
 from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
-from tilefuse.ir.scalar import Bound, const
+from tilefuse.ir.scalar import Bound, Call, Expr, Lookup, const
 from tilefuse.kernel.ir import Assign, Declare, If, KExpr, Load, Reg, Stmt, Store, VectorLoad, VectorStore
 from tilefuse.templates.staged.stitched.copies import copied_async
 from tilefuse.templates.staged.stitched.plan import Piece
@@ -90,10 +91,14 @@ def _compute(w: StitchValues, pieces: list[Piece], local: Point, width: int) -> 
     w.frame.extents[lane] = width
     moving = w.start(region, local, axis(lane) if width > 1 else number(0))
     held = prefetch(w, pieces, moving, lane, width) if width > 1 else []
+    looked_up = _vector_lookups(w, pieces, moving, lane, width) if width > 1 else []
     with w.loop("v", width, unroll=w.unroll) as v:
         at = w.start(region, local, v)
         if w.before_lane is not None:
             w.before_lane(v)
+        for lookup, axes, vector in looked_up:
+            here = {a: w.simplified(substitute(e, {lane: v})) for a, e in axes.items()}
+            w.hold(w.lookup_key(lookup, here), replace(vector, index=v))
         for value, index, array, dtype in held:
             w.remember(value, tuple(w.simplified(substitute(e, {lane: v})) for e in index), Reg(array, dtype, v))
         for p in pieces:
@@ -172,6 +177,37 @@ def prefetch(w: StitchValues, pieces: list[Piece], moving: Point, lane: str, wid
             w.emit(*loads)
             vectors.append((value, index, array, place[2]))
     return vectors
+
+
+def _vector_lookups(w: StitchValues, pieces: list[Piece], moving: Point, lane: str, width: int
+                    ) -> list[tuple[Lookup, dict[str, Affine], Reg]]:
+    """Rows of tables whose neighbouring elements the lanes read, as vectors before the loop over the lanes, each with its node's axes.
+
+    A lookup under a condition stays where it is needed.
+    """
+    vectors: list[tuple[Lookup, dict[str, Affine], Reg]] = []
+    for p in pieces:
+        node = w.nodes.get(p.value)
+        if p.kind != "map" or node is None or node.body is None:
+            continue
+        axes = dict(zip(node.axes, moving, strict=True))
+        for e in _unconditional(node.body):
+            place = w.lookup_vector(e, axes, lane, width) if e.value in w.buffers else None
+            if place is not None:
+                buffer, array = w.buffers[e.value], w.fresh(f"{e.value}_v")
+                w.emit(Declare(array, buffer.dtype, width),
+                       VectorLoad(array, number(0), buffer.name, place[0], width, dynamic=place[1]))
+                vectors.append((e, axes, Reg(array, buffer.dtype)))
+    return vectors
+
+
+def _unconditional(e: Expr) -> Iterator[Lookup]:
+    """Lookups that an expression makes in any case; those inside of their subscripts are none of vectors."""
+    if isinstance(e, Lookup):
+        yield e
+    elif isinstance(e, Call):
+        for part in e.args:
+            yield from _unconditional(part)
 
 
 def _vector_reads(w: StitchValues, pieces: list[Piece], moving: Point, lane: str, width: int) -> dict[tuple[str, Point], set[Path | None]]:

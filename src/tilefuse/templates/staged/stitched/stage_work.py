@@ -17,7 +17,9 @@ from tilefuse.domain.work import BlockWork, LeastBlocks, StageWork, Unit
 from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.stages import StitchFigures
+from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.staged.stitched.cut import Stitcher
+from tilefuse.templates.staged.stitched.items import items_together
 from tilefuse.templates.staged.stitched.pattern import OutsideRead
 from tilefuse.templates.staged.stitched.plan import Piece, Regions, Stage, StitchPlan
 from tilefuse.templates.staged.stitched.record import Stitched
@@ -119,6 +121,8 @@ class _StageOfBlock:
         self._cycles["threads"] += steps * (flops + access) / fitted.multiply.fma_per_cycle
         if outside := stitcher.outside_reads(piece.value):
             self._outside(outside, steps, stitcher.loop_extents(piece.value, piece.region))
+        if piece.kind == "map" and (itemsizes := stitcher.lookups(piece.value)):
+            self._lookups(itemsizes, elements)
         if piece.kind == "reduce":
             self.wait_cycles += fitted.shuffle_cycles * stage.lanes.bit_length()
             self.wait_cycles += fitted.sum_cycles * steps / max(elements * stage.lanes, 1)
@@ -130,6 +134,14 @@ class _StageOfBlock:
             different = read.different(extent_of)
             self._cycles["l2"] += min(steps, different) * read.itemsize / self._rate
             self.wait_cycles = max(self.wait_cycles, fitted.global_cycles if different >= steps else fitted.cached_cycles)
+
+
+    def _lookups(self, itemsizes: Sequence[int], elements: int) -> None:
+        """Counts reads at data-dependent places: each item of a thread waits for a number and then for the element there."""
+        self._cycles["l2"] += elements * sum(itemsizes) / self._rate
+        items = -(-elements * max(itemsizes) // (ACCESS_BYTES * self._threads))
+        rounds = 1 if items <= self._fitted.unrolled_items else items // items_together(items, self._fitted)
+        self.wait_cycles = max(self.wait_cycles, 2 * rounds * self._fitted.global_cycles)
 
 
 # -- registers -----------------------------------------------------------------------------------------------------------------

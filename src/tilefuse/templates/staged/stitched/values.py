@@ -5,15 +5,16 @@ not kept, evaluated there. Parts of the kernel take this state as a parameter; `
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 from tilefuse.base.errors import InternalError
+from tilefuse.domain.access import is_vector
 from tilefuse.domain.regions import Span, within
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, Extents, axis, bounds, linearise, number, simplify, substitute
 from tilefuse.ir.dtype import F32, DType
 from tilefuse.ir.graph import Node
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Read
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, indexed_axes
 from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
@@ -205,6 +206,24 @@ class StitchValues(GraphStatements):
                     way = None if path is None or inner is None else (*path, (inner, is_then))
                     yield from self.chosen_reads(branch, at, lane, width, way)
 
+    def lookup_key(self, e: Lookup, at: Mapping[str, Affine]) -> tuple[object, ...]:
+        """Key of an element at data-dependent places, as of `loaded`."""
+        return (e, *(self.simplified(at[a]) for a in sorted(indexed_axes(e)) if a in at))
+
+    def lookup_vector(self, e: Lookup, at: dict[str, Affine], lane: str, width: int) -> tuple[Affine, tuple[tuple[KExpr, int], ...]] | None:
+        """Place of the first of `width` neighbours in memory, as of `GraphResolver.looked_up`; None where the lanes' elements are none."""
+        point, offset = _AtPoint(self, at), number(0)
+        moving = frozenset(a for a, x in at.items() if lane in x.axes())
+        for s, extent, stride in zip(e.subscripts, self.graph.type_of(e.value).shape, self.strides(e.value), strict=True):
+            if isinstance(s, Index) and point.is_inside(s.affine, extent):
+                offset = offset + point.index(s.affine) * stride
+            elif indexed_axes(s) & moving or stride % width:
+                return None
+        if not is_vector(self.simplified(offset), lane, width):
+            return None
+        first = {a: substitute(x, {lane: number(0)}, self.extents) for a, x in at.items()}
+        return _AtPoint(self, first).looked_up(e, False)
+
     def _same_for_lanes(self, bound: Bound, lane: str, width: int) -> bool:
         """Whether a bound holds for all lanes of a vector or for none."""
         if lane not in bound.index.axes():
@@ -234,3 +253,7 @@ class _AtPoint(GraphResolver):
 
     def offset(self, e: Read) -> Affine:
         return self.writer.global_offset(e.value, tuple(self.index(x) for x in e.index))
+
+    def _lookup(self, e: Lookup, guarded: bool) -> KExpr:
+        known = self.writer.loaded(self.writer.lookup_key(e, self.at))
+        return super()._lookup(e, guarded) if known is None else known
