@@ -48,7 +48,7 @@ class Options:
         "with warpgroup products); off: they are moved into range, and scatters leave them out", affects_code=True)
     check: bool = option(False, "host executor: find out-of-bounds accesses, unwritten reads and races (slow)", affects_code=True)
     plan_for: str = option(
-        "", "host executor: name of a GPU (`tilefuse devices`) whose plan and kernels run on the processor, block by block: to see without "
+        "", "host executor: name of a known GPU (such as h200) whose plan and kernels run on the processor, block by block: to see without "
         "it that they are right (slow; with `check` every access is checked)", affects_code=True)
     # Decisions
     fuse: bool = option(True, "let operators share kernels; off: one kernel a node", affects_code=True)

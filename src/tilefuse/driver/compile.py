@@ -15,6 +15,7 @@ from typing import Any
 from tilefuse.base import trace
 from tilefuse.base.errors import OptionError, UnsupportedDeviceError, UnsupportedError, UnsupportedOpError, UserError
 from tilefuse.base.options import Options
+from tilefuse.driver.executor import executor_of
 from tilefuse.driver.explain.explain import explanation_of
 from tilefuse.driver.lowering.lower import lower
 from tilefuse.driver.lowering.static_weights import kept_values, planned_apart
@@ -249,7 +250,7 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
                 with now.span("build"), shown_progress(chosen) as progress:
                     told_spec = replace(titled(known.spec, titles), places=_places(graph))
                     return Program(told_spec, bound, place, chosen, progress=progress, copies_constants=True)
-        with compiled_early(spec, chosen) as early:
+        with compiled_early(executor_of(spec, chosen), chosen) as early:
             generated = generate(graph, **facts, measurer=KernelMeasurer(spec, place, chosen) if chosen.measure else None,
                                  printed=None if early is None else early.begin, seed=None if lookup is None else lookup.seed)
             with now.span("build"), shown_progress(chosen) as progress:

@@ -13,6 +13,7 @@ from functools import partial
 
 from tilefuse.base.errors import OptionError, nearest
 from tilefuse.base.options import Options
+from tilefuse.driver.executor import executor_of
 from tilefuse.driver.lowering.product_precision import stated_precision
 from tilefuse.driver.reuse.known_judgements import judgements
 from tilefuse.ir.graph import Graph, Node, Type
@@ -129,7 +130,7 @@ def context_of(device: DeviceSpec, options: Options, *, constants: Mapping[str, 
     constants: data of constant inputs. caller: strides of inputs and results. place: the executor's name, "" for a device that need not be
     present.
     """
-    place_of_calls = "cuda" if device.kind == "cuda" and not options.plan_for else "cpu"
+    place_of_calls = "cuda" if executor_of(device, options).kind == "cuda" else "cpu"
     return PassContext(verify=options.verify, eager_rounding=options.eager_rounding, constants=dict(constants or {}), device=device,
                        prices=Predictions(device, partial(judgements, device)), call_layout=AskedLayouts(place_of_calls),
                        caller=caller or CallerLayouts(), options=options, place=place)

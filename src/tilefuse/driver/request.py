@@ -59,15 +59,14 @@ def rarely_collected() -> Iterator[None]:
 
 def start_compilers(device: DeviceSpec, options: Options) -> None:
     """Starts the processes that will compile kernels, if there are any; does not wait."""
-    if device.kind == "cuda" and options.compile_processes and not options.plan_for:
+    if device.kind == "cuda" and options.compile_processes:
         start_processes(device.arch, options.jobs)
 
 
 @contextmanager
 def compiled_early(device: DeviceSpec, options: Options) -> Iterator[Begun | None]:
     """Compiles of CUDA kernels that begin inside, before all are printed; None where the options require a message before each compile."""
-    in_processes = device.kind == "cuda" and options.compile_processes and not options.plan_for
-    if not in_processes or options.jobs == 1 or options.progress or trace.current().shows("cache"):
+    if device.kind != "cuda" or not options.compile_processes or options.jobs == 1 or options.progress or trace.current().shows("cache"):
         yield None
         return
     start_compilers(device, options)

@@ -22,6 +22,7 @@ from tilefuse.base.errors import CompilerError, InternalError, OptionError, Tool
 from tilefuse.base.logs import log_of
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import compile_imported, present_device
+from tilefuse.driver.executor import executor_of
 from tilefuse.driver.reproducer import write_reproducer
 from tilefuse.driver.request import rarely_collected, start_compilers
 from tilefuse.driver.reuse.background import Ticket, background, request_of
@@ -151,7 +152,7 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
 def _start_compilers(inputs: Sequence[Any], options: Options) -> None:
     on_gpu = next((x.device for x in inputs if isinstance(x, torch.Tensor) and x.device.type == "cuda"), None)
     if on_gpu is not None and torch.cuda.is_available():
-        start_compilers(present_device(on_gpu)[0], options)
+        start_compilers(executor_of(present_device(on_gpu)[0], options), options)
 
 
 def _partitioned(options: Options, joint: torch.fx.GraphModule, inputs: Any, **settings: Any

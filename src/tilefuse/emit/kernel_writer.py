@@ -16,6 +16,7 @@ from tilefuse.domain.online import KERNEL_MONOIDS
 from tilefuse.domain.resolved import Domain, Instance, Resolved, Touch, Use, direct_touches, resolved_walk
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.windows import is_same_along
+from tilefuse.emit.boundary import boundary_buffer
 from tilefuse.emit.emitter import Emitter
 from tilefuse.ir.affine import Affine, number, row_major_strides, substitute
 from tilefuse.ir.dtype import I32, DType
@@ -136,9 +137,7 @@ class KernelWriter:
         strides = self.program.layouts.get(value) or row_major_strides(shape)
         self.emitter.dimensions[value] = tuple(zip(shape, strides, strict=True))
         name = self.emitter.fresh(value)
-        count = prod(shape)
-        self.emitter.buffers[value] = Buffer(name, dtype, num_elements, "global", role, value,
-                                             num_held=count if count < num_elements else 0)
+        self.emitter.buffers[value] = boundary_buffer(name, dtype, num_elements, role, value, shape)
         if role == "in":
             self.emitter.cache[value] = self._cache(value, num_elements)
 

@@ -8,6 +8,7 @@ from tilefuse.base import trace
 from tilefuse.base.errors import InternalError
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
+from tilefuse.driver.executor import executor_of
 from tilefuse.driver.lowering.in_place import alias_buffers, alias_members, in_place_updates, scatter_bases
 from tilefuse.driver.lowering.in_place_reuse import reused_storage
 from tilefuse.driver.lowering.in_place_scatter import scatter_updates
@@ -24,7 +25,6 @@ from tilefuse.printers.cuda import print_cuda
 from tilefuse.printers.host import print_host
 from tilefuse.runtime.calls.call_plan import storage_bytes
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec, Step, Value
-from tilefuse.target.catalog import host_device
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.compose import compose
 from tilefuse.templates.early import blocks_move_enough, starts_early
@@ -59,8 +59,7 @@ class _Lowering:
         self.plan = plan
         self.printed = printed
         self.device = device
-        # Whatever device the plan is for, its kernels may run on the host.
-        self.executor = host_device() if options.plan_for else device
+        self.executor = executor_of(device, options)
         self.options = options
         self.in_place = storage_by_value(plan)
         # Parts of a value are written into its memory.

@@ -9,6 +9,7 @@ from math import prod
 
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.tile import TileProgram
+from tilefuse.emit.boundary import boundary_buffer
 from tilefuse.emit.statements import Statements
 from tilefuse.emit.subscripts import clamped
 from tilefuse.ir.affine import Affine, number, row_major_strides, substitute
@@ -17,7 +18,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.resolver import Resolver
 from tilefuse.ir.scalar import Bound, Call, Expr, GraphLeaf, Index, Lookup, Read, checked_extent, walk
 from tilefuse.kernel.checked_index import counts_from_end
-from tilefuse.kernel.ir import Buffer, InRange, KernelLeaf, KExpr, Load
+from tilefuse.kernel.ir import InRange, KernelLeaf, KExpr, Load
 from tilefuse.target.device import DeviceSpec
 
 
@@ -39,8 +40,7 @@ class GraphStatements(Statements):
     def _add(self, value: str, dtype: DType, role: str) -> None:
         shape, strides = self.graph.type_of(value).shape, self.program.layouts.get(value)
         extent = prod(shape) if strides is None else 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
-        count = prod(shape)
-        self.buffers[value] = Buffer(self.fresh(value), dtype, extent, "global", role, value, num_held=count if count < extent else 0)
+        self.buffers[value] = boundary_buffer(self.fresh(value), dtype, extent, role, value, shape)
 
     def strides(self, value: str) -> tuple[int, ...]:
         """Strides of a boundary value. Units: elements."""

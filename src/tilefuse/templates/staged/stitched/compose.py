@@ -138,7 +138,7 @@ class _Stages:
         width = self._width(pieces)
         last = first.region[-1].extent if first.region else 1
         items = num_elements(first.region) // width
-        # A row of a table is asked for when its number has come.
+        # A lookup waits twice, for the number and then for the row: several items of a thread wait together.
         nodes = [self.w.nodes[p.value] for p in pieces if p.value in self.w.nodes]
         looks_up = any(isinstance(e, Lookup) for n in nodes if n.body is not None for e in walk(n.body))
         with Items(self.w, items, 1, looks_up) as item:

@@ -248,12 +248,14 @@ class StitchPattern:
 
     def looked_up(self, name: str) -> set[str]:
         """Values in whose elements a node, or what is evaluated on the way to it, looks at data-dependent places."""
-        return {e.value for n in self._on_the_way(name) if n.body is not None for e in walk(n.body) if isinstance(e, Lookup)}
+        return {e.value for e in self._lookups(name)}
 
     def lookups(self, name: str) -> tuple[int, ...]:
         """Bytes of an element of each lookup of a node and of the nodes that are evaluated on the way to it."""
-        return tuple(self.graph.type_of(e.value).dtype.itemsize for n in self._on_the_way(name) if n.body is not None
-                     for e in walk(n.body) if isinstance(e, Lookup))
+        return tuple(self.graph.type_of(e.value).dtype.itemsize for e in self._lookups(name))
+
+    def _lookups(self, name: str) -> Iterator[Lookup]:
+        return (e for n in self._on_the_way(name) if n.body is not None for e in walk(n.body) if isinstance(e, Lookup))
 
     def flops(self, name: str) -> int:
         """Operations of one element (one step, for a reduction), what is evaluated on the way included."""

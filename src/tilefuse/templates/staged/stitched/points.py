@@ -202,7 +202,7 @@ def _vector_lookups(w: StitchValues, pieces: list[Piece], moving: Point, lane: s
 
 
 def _unconditional(e: Expr) -> Iterator[Lookup]:
-    """Lookups that an expression makes in any case; those inside of their subscripts are none of vectors."""
+    """Lookups that an expression makes whatever its conditions are. Lookups in the subscripts of another one are left out."""
     if isinstance(e, Lookup):
         yield e
     elif isinstance(e, Call):

@@ -135,7 +135,6 @@ class _StageOfBlock:
             self._cycles["l2"] += min(steps, different) * read.itemsize / self._rate
             self.wait_cycles = max(self.wait_cycles, fitted.global_cycles if different >= steps else fitted.cached_cycles)
 
-
     def _lookups(self, itemsizes: Sequence[int], elements: int) -> None:
         """Counts reads at data-dependent places: each item of a thread waits for a number and then for the element there."""
         self._cycles["l2"] += elements * sum(itemsizes) / self._rate

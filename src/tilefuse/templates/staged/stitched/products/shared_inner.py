@@ -32,7 +32,8 @@ def emit_shared_inner(w: StitchValues, stage: Stage, t: Tiling) -> None:
     with w.when(present):
         w.narrow_to(item, tiles.count)
         tile = tiles.at(w, item)
-        # Nothing is stored between them: chains of products wait for each other's stores, and otherwise run side by side.
+        # All products, then all stores: no load of the next product's fragments passes a store to shared memory, so that with stores in
+        # between the chains of matrix instructions would run one after the other.
         sums_by_product = [warp_sums(w, p, t, tile, part) for p in products]
         for n, sums_of_warp in enumerate(sums_by_product):
             exchange.store(n, part, sums_of_warp)
