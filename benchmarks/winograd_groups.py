@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from benchmarks.timing import num_input_sets, time_calls
 from benchmarks.winograd import COMPARED_IMAGES, LAST, LAYERS, Layer, facts_of, summary
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
+from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import Generated, compile_graph, generate
 from tilefuse.kernel.launch_contract import pointer_parameters
 from tilefuse.printers.cuda import print_cuda
@@ -74,18 +75,25 @@ Variant = tuple[dict[str, Any], KernelCode]
 
 def variant(layer: Layer, number: int) -> Variant | None:
     """The chain's kernel with another rhythm, compiled for the cache: its parameters and its code. None: there is no such number."""
+    planned, others = rhythms(layer)
+    if planned is None or number >= len(others):
+        return None
+    kernel = compose(others[number], H200)
+    code = replace(planned, source=print_cuda(kernel, H200), launch=kernel.launch, parameters=pointer_parameters(kernel))
+    compile_cuda(code)
+    return dict(others[number].parameters), code
+
+
+@lru_cache(maxsize=1)
+def rhythms(layer: Layer) -> tuple[KernelCode | None, list[TileProgram]]:
+    """The kernel of a layer's chain as planned, None where the plan has no chain, and the programs of its other rhythms."""
     generated = generate(layer.graph(), device=H200, **facts(layer, GROUPS))
     place = next((n for n, k in enumerate(generated.plan.kernels) if isinstance(k.program.choice, GroupedChain)), None)
     if place is None:
-        return None
+        return None, []
     program = generated.plan.kernels[place].program
-    others = [p for c in neighbours(program, H200)[1:] if not isinstance(p := program_with(program, c, H200), Rejected)]
-    if number >= len(others):
-        return None
-    kernel = compose(others[number], H200)
-    code = replace(generated.kernels[place], source=print_cuda(kernel, H200), launch=kernel.launch, parameters=pointer_parameters(kernel))
-    compile_cuda(code)
-    return dict(others[number].parameters), code
+    others = (program_with(program, c, H200) for c in neighbours(program, H200)[1:])
+    return generated.kernels[place], [p for p in others if not isinstance(p, Rejected)]
 
 
 def with_code(generated: Generated, code: KernelCode) -> Program:

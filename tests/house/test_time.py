@@ -9,7 +9,8 @@ from tests.house.source_tree import PACKAGE, nodes, package_files
 
 # Fields of `DeviceSpec` that make time of bytes, operations, blocks or launches.
 RATES = {"flops_per_s", "matrix_flops_per_s", "global_bytes_per_s", "shared_bytes_per_s", "graph_launch_us", "transfer_curve",
-         "resident_curve", "saturating_bytes", "scattered_adds_per_s", "partial_sectors_per_s", "blocks_per_s"}
+         "resident_curve", "saturating_bytes", "scattered_adds_per_s", "line_adds_per_s", "line_requests_per_s",
+         "partial_sectors_per_s", "blocks_per_s"}
 ROOMS = {"templates", "plan", "emit", "passes"}
 # Places that still make time of their own. Each is a debt, and the numbers only fall.
 DEBTS = {

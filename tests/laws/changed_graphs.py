@@ -122,6 +122,11 @@ DOCUMENTS = """graph @g(%q: f16[400, 260, 16], %k: f16[400, 300, 16], %v: f16[40
   return %y
 }"""
 
+CROWDED = """graph @g(%t: i32[8, 3], %g: i32[20000, 3], %i: i64[20000]) -> (i32[8, 3]) {
+  %y: i32[8, 3] = scatter.sum over [r < 20000, c < 3] into %t at [%i[r], index(c)] { %g[r, c] }
+  return %y
+}"""
+
 COLUMN_SUM = """graph @g(%x: f16[1024, 64], %w: f16[64, 1024]) -> (f16[1024, 1024], f32[1024]) {
   %p: f16[1024, 1024] = library.matmul (%x, %w)
   %y: f16[1024, 1024] = map [i, j] { f16(tanh(f32(%p[i, j]))) }
@@ -132,7 +137,7 @@ COLUMN_SUM = """graph @g(%x: f16[1024, 64], %w: f16[64, 1024]) -> (f16[1024, 102
 CHANGED: dict[str, Changed] = {c.item.name: c for c in (
     changed("separate-updates", SWAPPED), changed("separate-fills", FILLS), changed("order-updates", UPDATE),
     changed("call-products", LONG_SUM), changed("reduce-product-rows", ROW_MAXIMA), changed("expand-attention", ATTENTION),
-    changed("sum-product-columns", COLUMN_SUM), changed("bound-masks", DOCUMENTS),
+    changed("sum-product-columns", COLUMN_SUM), changed("bound-masks", DOCUMENTS), changed("reduce-scatters", CROWDED),
     changed(StatePrecision("tf32", "f32"), product("f32", 3, 8, 5)), changed("split-long-scans", SCAN),
     changed("split-cross-reductions", CENTRED), changed("split-long-products", product("f32", 3, 4096, 5)),
     changed("narrow-products", CONVERTED), changed("pad-products", product("f16", 2000, 1996, 1301)),

@@ -71,6 +71,14 @@ def _accesses(domain: Domain) -> dict[Access, None]:
     return ordered
 
 
+def num_places(access: Access, domain: Domain) -> int:
+    """Upper bound on the elements that an access touches: neighbouring windows share theirs."""
+    if access.dynamic or not access.offset.is_linear:
+        return access.elements
+    reach = sum(abs(access.offset.coefficient(a)) * (domain.extents[a] - 1) for a in access.offset.axes())
+    return min(access.elements, reach + 1)
+
+
 def stride_of(offset: Affine, name: str) -> int | None:
     """Change of the offset per step of the axis, in elements; None if the axis occurs inside a division or remainder."""
     if any(not isinstance(atom, str) and name in atom.of.axes() for atom, _ in offset.terms):

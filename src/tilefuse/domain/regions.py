@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tilefuse.base.construction import quickly_built
 from tilefuse.base.memo import remembered
-from tilefuse.ir.affine import Affine, Extents, Term, axes_of, axis, bounds, from_terms, number, simplify, substitute
+from tilefuse.ir.affine import Affine, Extents, Term, axes_of, axis, bounds, from_terms, number, simplify, single_axis, substitute
 from tilefuse.ir.scalar import Bound
 
 
@@ -75,15 +75,8 @@ class Subscript(NamedTuple):
 
 def subscripts_of(index: tuple[Affine, ...], shape: tuple[int, ...]) -> tuple[Subscript, ...]:
     """The subscripts of one read of a value of `shape`."""
-    return tuple([Subscript(e, full, _single_axis(e), None if e.terms else _clipped(Span(e, 1), {}, full), _whole_span(full))
+    return tuple([Subscript(e, full, single_axis(e), None if e.terms else _clipped(Span(e, 1), {}, full), _whole_span(full))
                   for e, full in zip(index, shape, strict=True)])
-
-
-def _single_axis(e: Affine) -> str | None:
-    if len(e.terms) != 1 or e.const:
-        return None
-    atom, factor = e.terms[0]
-    return atom if isinstance(atom, str) and factor == 1 else None
 
 
 def region_of(index: tuple[Affine, ...], spans: Mapping[str, Span], shape: tuple[int, ...], grid: Extents) -> Region:

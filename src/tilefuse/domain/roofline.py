@@ -172,7 +172,7 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         arithmetic_us=max(work.stage_us, computed_us, powered_us(_side_by_side_us(work.blocks, device), work.energy_pj, device)),
         launch_us=launches_us(work.launches, device),
         busy_multiprocessors=busy, occupancy=num_threads / device.max_threads_per_multiprocessor, share=share,
-        scattered_us=work.scattered_adds / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0,
+        scattered_us=_scattered_us(work, device),
         partial_us=_partial_us(work, device),
         started_us=started_us,
         serial_us=work.serial_us + streamed_us(work.serial_bytes, device) + _idle_start_us(work, device)
@@ -181,6 +181,15 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         overlap_power=_overlap_power(work, device),
         start_overlap_us=figures.start_overlap_us if work.follows_another else 0.0, ending_us=_ending_us(work.endings, device),
         starts_early=work.starts_early and not work.fetches_early, time_factor=work.time_factor)
+
+
+def _scattered_us(work: Work, device: DeviceSpec) -> float:
+    """Time of additions at places that data give: of all together, or of those that meet in one line. Units: microseconds.
+    Source: DeviceSpec.scattered_adds_per_s, line_adds_per_s, line_requests_per_s."""
+    counted = ((work.scattered_adds, device.scattered_adds_per_s), (work.line_adds, device.line_adds_per_s),
+               (work.line_requests, device.line_requests_per_s))
+    all_s, *line_s = (count / rate if rate else 0.0 for count, rate in counted)
+    return max(all_s, sum(line_s)) * 1e6
 
 
 def _overlap_power(work: Work, device: DeviceSpec) -> float:

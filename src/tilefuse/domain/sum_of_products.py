@@ -14,7 +14,7 @@ from math import prod
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.flat_product import FlatProduct, axes_of, flat_product, through_views
-from tilefuse.ir.affine import axis, linearise, number
+from tilefuse.ir.affine import axis, linearise, number, single_axis
 from tilefuse.ir.dtype import DType, compute_dtype
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.ops import dtype_of
@@ -294,7 +294,7 @@ def _of_conversion(node: Node, graph: Graph) -> SumOfProducts | Rejected:
         return Rejected(Reason.UNSUPPORTED_OP, f"%{node.name} is no sum of products and no conversion of one")
     if len(graph.users_by_name[source.name]) > 1 or source.name in graph.escaping:
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{source.name} has other users than its conversion %{node.name}")
-    names = [next(iter(e.axes())) if e == axis(next(iter(e.axes()), "")) else "" for e in body.index]
+    names = [single_axis(e) or "" for e in body.index]
     if sorted(names) != sorted(node.axes):
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{node.name} reads %{source.name} by other subscripts than its own axes in some order")
     renamed = _with_axes(source, tuple(names), set(node.axes))

@@ -184,6 +184,8 @@ class Work:
     l2_bytes          bytes between L2 and the multiprocessors, repeated reads counted
     shared_bytes      bytes written to and read from shared memory
     scattered_adds    elements added at places that data give
+    line_adds         of these, elements added to one line of 128 bytes where they spread evenly
+    line_requests     requests of warps in which these come, one after another
     partial_sectors   sectors of which a store writes a part
     operations        operations by unit; units work side by side
     energy_pj         energy of busy tensor cores and of the bytes they need: the device's power limit bounds its time from below
@@ -217,6 +219,8 @@ class Work:
     l2_bytes: int = 0
     shared_bytes: int = 0
     scattered_adds: int = 0
+    line_adds: int = 0
+    line_requests: int = 0
     partial_sectors: int = 0
     operations: tuple[Operations, ...] = ()
     energy_pj: float = 0.0
@@ -252,7 +256,7 @@ class Work:
 
 
 # Fields of `Work` that add up over the parts of a kernel.
-COUNTS = ("read_bytes", "global_bytes", "l2_bytes", "shared_bytes", "scattered_adds", "partial_sectors")
+COUNTS = ("read_bytes", "global_bytes", "l2_bytes", "shared_bytes", "scattered_adds", "line_adds", "line_requests", "partial_sectors")
 
 
 def summed(parts: Iterable[Work]) -> Work:

@@ -25,7 +25,17 @@ from tilefuse.passes.facts import CallerLayouts, LibraryLayout, PlannedLayouts
 from tilefuse.passes.manager import DevicePass, Pass, PassContext, Pipeline, Property
 from tilefuse.passes.precision import StatePrecision
 from tilefuse.plan.price.predictions import Predictions
-from tilefuse.plan.rewrites import attention, called_products, column_sums, cross, layout, mask_bounds, narrow_products, partial_rows
+from tilefuse.plan.rewrites import (
+    attention,
+    called_products,
+    column_sums,
+    cross,
+    layout,
+    mask_bounds,
+    narrow_products,
+    partial_rows,
+    scattered_sums,
+)
 from tilefuse.plan.rewrites.layout import PlanLayouts
 from tilefuse.target.device import DeviceSpec
 
@@ -36,11 +46,11 @@ from tilefuse.target.device import DeviceSpec
 # Weights are packed after the last rewriting that creates calls. Layouts are planned in the final order of the nodes; the last two
 # rewritings read and change them.
 DEVICE_PIPELINE = (
-    "separate-updates,separate-fills,call-products,expand-attention,bound-masks,state-precision,transform-convolutions,multiply-windows,reduce-product-rows,split-long-scans,"
+    "separate-updates,separate-fills,call-products,expand-attention,bound-masks,state-precision,transform-convolutions,multiply-windows,reduce-scatters,reduce-product-rows,split-long-scans,"
     "split-cross-reductions,sum-product-columns,split-long-products,narrow-products,pad-products,split-convolution-biases,pack-convolution-weights,order-updates,plan-layouts,sum-channel-windows,split-channel-sums,"
     "plan-layouts"
 )
-MODULES = (attention, called_products, partial_rows, cross, column_sums, layout, mask_bounds, narrow_products)
+MODULES = (attention, called_products, partial_rows, cross, column_sums, layout, mask_bounds, narrow_products, scattered_sums)
 # Attributes of graphs with kernels. Passes that provide or read them belong to `apply_passes`, never to the order of a compile.
 OF_KERNELS = frozenset({"subgraph", "kernel", "rtc"})
 

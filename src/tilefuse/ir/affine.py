@@ -151,6 +151,14 @@ def axes_of(atom: Atom) -> frozenset[str]:
     return frozenset([atom]) if isinstance(atom, str) else atom.of.axes()
 
 
+def single_axis(e: Affine) -> str | None:
+    """The axis that an index is, if it is one."""
+    if len(e.terms) != 1 or e.const:
+        return None
+    atom, factor = e.terms[0]
+    return atom if isinstance(atom, str) and factor == 1 else None
+
+
 def from_terms(terms: Iterable[Term], const: int) -> Affine:
     """The normal form of a sum of terms: equal atoms merged, zeros dropped, sorted."""
     sums: dict[Atom, int] = {}

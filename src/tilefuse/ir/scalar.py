@@ -4,7 +4,7 @@ The functions, their types and their texts are in `ops.py`; this file only defin
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, Union
 
@@ -213,6 +213,23 @@ def index_maps(e: Expr) -> tuple[Affine, ...]:
 def indexed_axes(e: Expr) -> frozenset[str]:
     """Axes that the reads and indices in an expression depend on, conditions of guards left out."""
     return frozenset[str]().union(*(i.axes() for x in walk(e) for i in index_maps(x)))
+
+
+def axes_in(e: Expr) -> frozenset[str]:
+    """Axes that an expression depends on, by reads, indices and conditions of guards."""
+    return indexed_axes(e).union(*(b.index.axes() for x in walk(e) if isinstance(x, Guard) for b in x.bounds))
+
+
+def choice_of_range(ranges: Sequence[tuple[int, int, Expr]], along: Affine) -> Expr:
+    """The expression of the range (low, high, expression) in which an index lies, as a balanced tree of guards.
+
+    Requires: ranges are adjacent and hold every value of the index.
+    """
+    if len(ranges) == 1:
+        return ranges[0][2]
+    half = len(ranges) // 2
+    bound = Bound(along, ranges[0][0], ranges[half][0])
+    return Guard((bound,), choice_of_range(ranges[:half], along), choice_of_range(ranges[half:], along))
 
 
 def rebuild(e: Expr, new: tuple[Expr, ...]) -> Expr:

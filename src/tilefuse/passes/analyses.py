@@ -5,6 +5,7 @@ Analyses are plain functions of a graph; nothing is cached here that a rewritten
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tilefuse.ir.affine import Affine, FloorDiv, Mod
 from tilefuse.ir.graph import Graph, Node, Type
@@ -26,6 +27,12 @@ def live_values(graph: Graph) -> set[str]:
         if node.name in live:
             live.update(node.reads())
     return live
+
+
+def without_newly_dead(changed: Graph, before: Graph) -> Graph:
+    """The graph without nodes that only replaced nodes read. Nodes that were dead before stay for the pass that removes these."""
+    dead = live_values(before) - live_values(changed)
+    return replace(changed, nodes=tuple(n for n in changed.nodes if n.name not in dead))
 
 
 def is_pure_view(node: Node) -> bool:

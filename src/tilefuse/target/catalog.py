@@ -76,6 +76,7 @@ def _from_data_sheet(name: str, capability: Capability, bandwidth: float, clock:
         shared_bytes_per_s=limits["num_multiprocessors"] * 128 * clock,
         matrix_flops_per_s=(("bf16", flops_16bit), ("f16", flops_16bit), ("tf32", flops_tf32), ("f32", flops)),
         scattered_adds_per_s=H200.scattered_adds_per_s * bandwidth / 4.8e12,
+        line_adds_per_s=H200.line_adds_per_s * clock / 1.98e9, line_requests_per_s=H200.line_requests_per_s * clock / 1.98e9,
         partial_sectors_per_s=H200.partial_sectors_per_s * bandwidth / 4.8e12,
         origins=(("num_multiprocessors", sheet), ("memory_bytes", sheet), ("l2_bytes", sheet), ("flops_per_s", sheet),
                  ("global_bytes_per_s", _DATA_SHEET), ("max_threads_per_multiprocessor", _PROPERTIES),
@@ -83,7 +84,9 @@ def _from_data_sheet(name: str, capability: Capability, bandwidth: float, clock:
                  ("bounded_registers", "assembler of NVRTC 13.5, kernels of tests/golden (0: as the H200)"),
                  ("launch_us", _AS_H200), ("graph_launch_us", _AS_H200), ("resident_curve", _AS_H200),
                  ("transfer_curve", "the H200's, scaled"), ("saturating_bytes", "the H200's, scaled"),
-                 ("scattered_adds_per_s", "the H200's, scaled"), ("partial_sectors_per_s", "the H200's, scaled"),
+                 ("scattered_adds_per_s", "the H200's, scaled"), ("line_adds_per_s", "the H200's, scaled by the clock"),
+                 ("line_requests_per_s", "the H200's, scaled by the clock"),
+                 ("partial_sectors_per_s", "the H200's, scaled"),
                  ("shared_bytes_per_s", f"{_PROPERTIES}: 32 banks of 4 bytes a clock, at the data sheet's boost clock"),
                  ("matrix_flops_per_s", f"{sheet}, four fifths of it")), **limits)
 

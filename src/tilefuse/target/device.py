@@ -26,6 +26,8 @@ class DeviceSpec:
     shared_bytes_per_s  of all multiprocessors together
     matrix_flops_per_s  (dtype name, operations per second) of a large matrix product
     scattered_adds_per_s  elements a second that all threads together add to global memory at places that data give (0: no limit known)
+    line_adds_per_s, line_requests_per_s  such elements a second in one line of 128 bytes, and the requests of warps in which they come:
+                        both follow each other, and their times add up (0: no limit known)
     partial_sectors_per_s  sectors of 32 bytes that stores which write a part of each reach (0: no limit known)
     blocks_per_s        thread blocks a second that the device starts, where each does next to nothing (0: no limit known)
     bounded_registers   registers a thread that a bound on resident blocks must leave, for the assembler spills below it (0: no such limit)
@@ -61,6 +63,8 @@ class DeviceSpec:
     shared_bytes_per_s: float = 0.0
     matrix_flops_per_s: tuple[tuple[str, float], ...] = ()
     scattered_adds_per_s: float = 0.0
+    line_adds_per_s: float = 0.0
+    line_requests_per_s: float = 0.0
     partial_sectors_per_s: float = 0.0
     blocks_per_s: float = 0.0
     bounded_registers: int = 0
@@ -119,7 +123,8 @@ H200 = DeviceSpec(
     shared_bytes_per_s=132 * 128 * 1.98e9,
     matrix_flops_per_s=(("bf16", 687.0e12), ("f16", 664.1e12), ("tf32", 360.1e12), ("f32", 50.9e12), ("f8e4m3", 1300.0e12),
                         ("f8e5m2", 1300.0e12), ("i8", 1300.0e12), ("u8", 1300.0e12)),
-    scattered_adds_per_s=1.86e11, partial_sectors_per_s=6.8e10, blocks_per_s=1.65e9, capabilities=capabilities_of((9, 0)),
+    scattered_adds_per_s=1.86e11, line_adds_per_s=2.0e9, line_requests_per_s=4.3e8,
+    partial_sectors_per_s=6.8e10, blocks_per_s=1.65e9, capabilities=capabilities_of((9, 0)),
     origins=(
         ("num_multiprocessors", "cudaDeviceProp.multiProcessorCount read on an H200"),
         ("shared_bytes_per_block", "CUDA C++ Programming Guide, compute capability 9.0: 227 KB"),
@@ -138,5 +143,8 @@ H200 = DeviceSpec(
         ("blocks_per_s", "windows of 8 f32 by blocks of 128 threads with one result each: 4.19 million blocks in 2547 us, 6.29 million in "
                          "3818 us, one H200, 2026-11-22"),
         ("scattered_adds_per_s", "65536 rows of 32 f32 added to rows drawn from 100,000, 11.77 us, one H200, 2026-11-22"),
+        ("line_adds_per_s", "8192 rows of 768 f32 added to two rows, 131,072 a line in 4096 requests, 76 us, one H200, November 2026"),
+        ("line_requests_per_s", "12 x 512 x 512 f32 added to 32 x 12 at places drawn evenly, 262,144 a line one by one, about 745 of the "
+                                "kernel's 793 us, one H200, 2026-11-30"),
     ),
 )

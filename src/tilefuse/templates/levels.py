@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from tilefuse.domain.access import Access, accesses, stride_of
+from tilefuse.domain.access import Access, accesses, num_places, stride_of
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
-from tilefuse.ir.affine import Affine, bounds, evaluate
+from tilefuse.ir.affine import Affine, axis, bounds, evaluate
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.scalar import Lookup, Read, index_maps, indexed_axes, walk
+from tilefuse.ir.scalar import Index, Lookup, Read, index_maps, indexed_axes, walk
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.walks import TrafficFigures
-from tilefuse.target.memory import SECTOR_BYTES
+from tilefuse.target.memory import LINE_BYTES, SECTOR_BYTES
 
 UNLIMITED = sys.maxsize
 
@@ -68,6 +68,21 @@ def _places(e: Lookup, extents: Mapping[str, int]) -> int:
 def scattered_adds(program: TileProgram) -> int:
     """Elements that a program combines with what lies at places that data give; each is an atomic operation of its own."""
     return sum(prod(e for _, e in n.over) for n in program.graph.nodes if n.category == "scatter" and n.detail != "set")
+
+
+def line_adds(program: TileProgram, fastest: str) -> tuple[int, int]:
+    """Of these elements, those that meet in one line of L2 if they spread evenly over the result, and the requests in which they come.
+
+    fastest: the axis along which neighbouring lanes stand. Where their elements lie side by side, those of a line are one request.
+    Requires: the program scatters.
+    """
+    assert program.domain.scatter is not None
+    name, _, target = program.domain.scatter
+    result = program.graph.type_of(name)
+    adds = scattered_adds(program) // max(result.num_bytes // LINE_BYTES, 1)
+    side_by_side = any(stride == 1 and isinstance(s, Index) and s.affine == axis(fastest) for s, _, stride in target)
+    lanes = min(program.domain.extents[fastest], LINE_BYTES // result.dtype.itemsize) if side_by_side else 1
+    return adds, adds // lanes
 
 
 def run_of(order: tuple[str, ...], points: int, domain: Domain) -> list[tuple[str, int]]:
@@ -140,13 +155,23 @@ def _until_lost(walk: list[tuple[str, int]], strides: Mapping[str, int], itemsiz
     return loops
 
 
-def repeated_bytes(access: Access, kept: tuple[str, ...], tiles: int, domain: Domain) -> int:
-    """Bytes of an access: once for every tile where no kept axis tells tiles apart."""
+def repeated_bytes(access: Access, order: tuple[str, ...], points: int, tiles: int, domain: Domain) -> int:
+    """Bytes of an access where each of `tiles` tiles of `points` places, which follow each other in `order`, reads its elements once.
+
+        32 x 12 places (w, h), one a tile       x[h, r] is read for each w: 32 times         w[r] for each of both: 384 times
+    """
     size = access.elements * access.itemsize
     along = access.offset.axes()
-    if access.written or any(a in along and domain.extents[a] > 1 for a in kept):
+    if access.written:
         return size
-    return size * tiles
+    apart = prod(domain.extents[a] for a in order if a in along)
+    inside, left = 1, points
+    for a in reversed(order):
+        inside *= min(left, domain.extents[a]) if a in along else 1
+        left = -(-left // max(domain.extents[a], 1))
+    # A tile that comes again finds the elements that its windows share in the first-level cache.
+    again = max(inside * tiles - apart, 0) * num_places(access, domain) * access.itemsize // max(apart, 1)
+    return size + again
 
 
 def flat_bytes(access: Access, order: tuple[str, ...], points: int, domain: Domain, size_bytes: int) -> int:

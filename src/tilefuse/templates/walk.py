@@ -228,6 +228,11 @@ def num_shared(domain: Domain) -> int:
     return sum(i.shared for i in domain.instances)
 
 
+def further_reductions(domain: Domain, device: DeviceSpec) -> int:
+    """Reductions beyond those whose registers `PackedFigures.reduction_registers` counts."""
+    return max(num_shared(domain) - device.fitted.packed.held_reductions, 0)
+
+
 def elementwise_thread_loss(choice: Choice, changed: Choice, device: DeviceSpec) -> float:
     """Share of the time of a walk without reductions that another number of threads a block adds. Source: `PackedFigures`."""
     doublings = log2(changed.num_threads / choice.num_threads)

@@ -28,6 +28,7 @@ class GeneratorLimits:
     growth: int = bound(8, "nodes", "Nodes that a walk absorbs around it.")
     between: int = bound(48, "nodes", "Nodes between two products of a chain, or of a walk between products.")
     crossed_maps: int = bound(12, "maps", "Maps between an operand and the tensors that it is computed from.")
+    places_apart: int = bound(32, "places", "Places of a scatter that get a reduction each.", "each is a node of the graph")
     ordered_axes: int = bound(3, "axes", "Axes of a group whose orders are tried, because one of them may need no copy.",
                               "the orders are the factorial of their number")
 

@@ -14,11 +14,6 @@ from tilefuse.ir.building.tensor_reduce import identity_of
 from tilefuse.ir.dtype import BOOL, F32, I64, U8, compute_dtype
 from tilefuse.ir.scalar import call
 
-# A table of at most this many rows gets its gradient from a sum down the columns for each row: hundreds of additions to one place, made
-# one after the other by a scatter, cost more than reading the gradient that often from the cache.
-# Source: H200, two rows from 8192: 76 us as a scatter, the columns take about 10.
-MAX_SUMMED_ROWS = 4
-
 _MONOID_BY_REDUCE = {"sum": "sum", "add": "sum", "prod": "prod", "multiply": "prod", "amax": "max", "amin": "min"}
 
 
@@ -51,20 +46,8 @@ def embedding_dense_backward(
             name="rows",
         )
         flat = outside
-    if num_weights <= MAX_SUMMED_ROWS and rows > num_weights and features:
-        return _summed_rows(b, grad, flat, num_weights)
     zeros = b.full((num_weights, *features), 0, b.result_dtype)
     return b.index_add(zeros, 0, flat, b.reshape(grad, [rows, *features]))
-
-
-def _summed_rows(b: TorchBuilder, grad: Value, rows: str, num_weights: int) -> str:
-    """sum over r of (rows[r] == w ? grad[r, ..] : 0), for each row w of a small table."""
-    count = prod(b.shape_of(rows))
-    features = b.shape_of(grad)[b.rank_of(grad) - (len(b.result_shape) - 1) :]
-    column = b.reshape(rows, [count, *(1 for _ in features)])
-    matrix = b.reshape(grad, [count, *features])
-    sums = [b.reduce(b.where(b.elementwise("eq", column, w), matrix, 0), "sum", (0,)) for w in range(num_weights)]
-    return b.stack(sums, 0)
 
 
 @lowers("aten.gather.default")

@@ -14,7 +14,23 @@ from tilefuse.ir.building.build import axis_names
 from tilefuse.ir.dtype import DType, compute_dtype
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, call, const, is_cast, substitute_axes, walk
+from tilefuse.ir.scalar import (
+    Bound,
+    Call,
+    Const,
+    Expr,
+    Guard,
+    Index,
+    Lookup,
+    Read,
+    axes_in,
+    call,
+    choice_of_range,
+    const,
+    is_cast,
+    substitute_axes,
+    walk,
+)
 from tilefuse.ir.verify import verify_node
 from tilefuse.passes.autodiff.scalar import is_zero, num_parts, rounded_back, simplified_call
 from tilefuse.passes.autodiff.transpose import inverse
@@ -144,7 +160,7 @@ class Gradients:
         """The sum of `body` over the free axes; factors that do not vary there, and axes that nothing depends on, stay outside."""
         if isinstance(body, Const):
             return simplified_call("mul", const(prod(s for _, s in free), body.dtype), body)
-        used = _axes_in(body)
+        used = axes_in(body)
         times = prod(s for a, s in free if a not in used)
         free = [(a, s) for a, s in free if a in used]
         outside, inside = _factored(body, {a for a, _ in free}) if free else (body, None)
@@ -158,7 +174,7 @@ class Gradients:
     def _reduction(self, name: str, body: Expr, free: Sequence[tuple[str, int]]) -> Expr:
         """A sum node over the value's axes on which the body depends."""
         b = self.build
-        used = _axes_in(body)
+        used = axes_in(body)
         axes, shape = self.axes_of(name), self.type_of(name).shape
         sum_axes = [(a, s) for a, s in zip(axes, shape, strict=True) if a in used and s > 1]
         if len(sum_axes) == sum(s > 1 for s in shape):
@@ -327,21 +343,6 @@ def _is_plain(e: Expr, here: Sequence[Affine]) -> bool:
     return isinstance(e, Read) and all(not a.terms or a in here for a in e.index)
 
 
-def _axes_in(e: Expr) -> set[str]:
-    axes: set[str] = set()
-    for x in walk(e):
-        match x:
-            case Read(_, index):
-                for a in index:
-                    axes |= a.axes()
-            case Index(affine):
-                axes |= affine.axes()
-            case Guard(bounds, _, _):
-                for b in bounds:
-                    axes |= b.index.axes()
-    return axes
-
-
 INNER = Read("", ())  # represents the sum in the part outside of it
 
 
@@ -352,7 +353,7 @@ def _factored(body: Expr, free: set[str]) -> tuple[Expr | None, Expr]:
     """
 
     def fixed(e: Expr) -> bool:
-        return not (_axes_in(e) & free)
+        return not (axes_in(e) & free)
 
     match body:
         case Call("neg", (a,)):
@@ -408,7 +409,7 @@ def side_by_side(terms: Sequence[Expr], axes: Sequence[str], shape: Sequence[int
             later: list[tuple[int, int, Expr]] = []
             for part in parts:
                 (chosen if not chosen or part[0] >= chosen[-1][1] else later).append(part)
-            choices.append(_choice(_filled(chosen, extent_of[name], zero), axis(name)))
+            choices.append(choice_of_range(_filled(chosen, extent_of[name], zero), axis(name)))
             parts = later
     return choices
 
@@ -425,12 +426,3 @@ def _filled(parts: Sequence[tuple[int, int, Expr]], extent: int, zero: Const) ->
     if at < extent:
         out.append((at, extent, zero))
     return out
-
-
-def _choice(ranges: Sequence[tuple[int, int, Expr]], along: Affine) -> Expr:
-    """A balanced tree of guards over adjacent ranges."""
-    if len(ranges) == 1:
-        return ranges[0][2]
-    half = len(ranges) // 2
-    bound = Bound(along, ranges[0][0], ranges[half][0])
-    return Guard((bound,), _choice(ranges[:half], along), _choice(ranges[half:], along))

@@ -98,7 +98,8 @@ class AnalyticCost:
             Figure("global time", parts.global_us, "us", f"transfer_curve: {rate('transfer_curve')}"),
             Figure("L2 time", parts.l2_us, "us", f"resident_curve: {rate('resident_curve')}"),
             Figure("shared time", parts.shared_us, "us", f"shared_bytes_per_s: {rate('shared_bytes_per_s')}"),
-            Figure("scattered time", parts.scattered_us, "us", f"scattered_adds_per_s: {rate('scattered_adds_per_s')}"),
+            Figure("scattered time", parts.scattered_us, "us", "; ".join(
+                f"{name}: {rate(name)}" for name in ("scattered_adds_per_s", "line_adds_per_s", "line_requests_per_s"))),
             Figure("time of partial sectors", parts.partial_us, "us", f"partial_sectors_per_s: {rate('partial_sectors_per_s')}"),
             Figure("time to start blocks", parts.started_us, "us", f"blocks_per_s: {rate('blocks_per_s')}"),
             Figure("arithmetic time", parts.arithmetic_us, "us", computed),

@@ -19,7 +19,7 @@ from tilefuse.domain.sum_of_products import SumOfProducts, sum_of_products
 from tilefuse.ir.graph import Graph, Input, Node, Type
 from tilefuse.ir.scalar import Expr, Read, substitute_axes, transform
 from tilefuse.ir.verify import verify_node
-from tilefuse.passes.analyses import live_values
+from tilefuse.passes.analyses import without_newly_dead
 from tilefuse.passes.choosing import ChoosingPass
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import PassContext, Properties, Property, register_pass
@@ -155,10 +155,7 @@ def with_calls(graph: Graph, called: Mapping[str, LibraryProduct]) -> Graph:
             types[one.name] = one.type
         if way is not None and isinstance(nodes[-1].body, Read):
             views[node.name] = nodes[-1]
-    # Only what served the replaced nodes: nodes that were dead before stay for the pass that removes them.
-    rewritten = replace(graph, nodes=tuple(nodes))
-    dead = live_values(graph) - live_values(rewritten)
-    return replace(rewritten, nodes=tuple(n for n in nodes if n.name not in dead))
+    return without_newly_dead(replace(graph, nodes=tuple(nodes)), graph)
 
 
 def _reading(node: Node, views: Mapping[str, Node], types: dict[str, Type]) -> Node:

@@ -20,7 +20,7 @@ from tilefuse.ir.graph import Graph, Input, Node, Type
 from tilefuse.ir.names import free_name
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Call, Const, Expr, Read, call, const, substitute_axes
-from tilefuse.passes.analyses import live_values
+from tilefuse.passes.analyses import without_newly_dead
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.plan.walks import find_walks
@@ -66,8 +66,7 @@ class NarrowProducts(DevicePass):
             return graph
         ctx.count("narrowed", len(narrowed))
         changed = replace(graph, nodes=tuple(new for n in graph.nodes for new in narrowed.get(n.name, (n,))))
-        live, before = live_values(changed), live_values(graph)
-        return replace(changed, nodes=tuple(n for n in changed.nodes if n.name in live or n.name not in before))
+        return without_newly_dead(changed, graph)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.overwrites import has_one_value_a_row, reads_end_at_sums
 from tilefuse.templates.request import WalkedPattern
 from tilefuse.templates.template import Overlaps, Resources
-from tilefuse.templates.walk import WalkTemplate, num_shared
+from tilefuse.templates.walk import WalkTemplate, further_reductions, num_shared
 
 
 class ColumnsTemplate(WalkTemplate[Columns]):
@@ -47,7 +47,7 @@ class ColumnsTemplate(WalkTemplate[Columns]):
         """Each tile of columns reads what all columns share again."""
         domain = program.domain
         tiles = num_tiles(domain, choice)
-        moved = sum(repeated_bytes(a, domain.kept, tiles, domain) for a in accesses(domain))
+        moved = sum(repeated_bytes(a, choice.kept_order, choice.threads_x * choice.vector, tiles, domain) for a in accesses(domain))
         lanes = min(choice.threads_x, WARP) * choice.vector
         below = max(WARP // choice.threads_x, 1)
         run = run_of(choice.kept_order, lanes, domain) + run_of(choice.reduced_order, below, domain)
@@ -62,7 +62,8 @@ class ColumnsTemplate(WalkTemplate[Columns]):
         c = self.choice_of(program)
         exchanged = 8 * c.vector * c.num_threads * max(num_shared(program.domain), 1)
         least = device.fitted.packed.reduction_registers
-        return Resources(least + c.vector * (c.chunks if c.on_chip else c.batch) * len(program.graph.inputs), exchanged)
+        values = c.vector * (c.chunks if c.on_chip else c.batch) * len(program.graph.inputs)
+        return Resources(least + values + c.vector * further_reductions(program.domain, device), exchanged)
 
     def overlaps(self, choice: Columns) -> Overlaps:
         """Blocks go down columns: their numbers do not turn that round."""

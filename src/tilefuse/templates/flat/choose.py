@@ -4,7 +4,7 @@ from __future__ import annotations
 from math import lcm, prod
 
 from tilefuse.base.search.limits import SEARCH
-from tilefuse.domain.access import Access, by_memory_order, stride_of, vector_limit, widest_vector
+from tilefuse.domain.access import Access, by_memory_order, num_places, stride_of, vector_limit, widest_vector
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.roofline import starts_us, streamed_us
 from tilefuse.domain.windows import sums_fit, windows_fit
@@ -53,20 +53,12 @@ def _steps(domain: Domain, device: DeviceSpec, accessed: list[Access], width: in
     """
     if domain.scatter is not None:
         return 1
-    num_bytes = sum(_num_places(a, domain) * a.itemsize for a in accessed)
+    num_bytes = sum(num_places(a, domain) * a.itemsize for a in accessed)
     threads = device.fitted.flat.threads
     blocks = prod(domain.extents[a] for a in domain.kept + domain.reduced) // (width * threads)
     moved_us = streamed_us(num_bytes, device)
     started_us = ((s, starts_us(Launch(-(-blocks // s), threads), device)) for s in SEARCH.walks.flat_steps)
     return next((steps for steps, us in started_us if us <= moved_us), SEARCH.walks.flat_steps[-1])
-
-
-def _num_places(access: Access, domain: Domain) -> int:
-    """Upper bound on the elements that an access touches: neighbouring windows share theirs."""
-    if access.dynamic or not access.offset.is_linear:
-        return access.elements
-    reach = sum(abs(access.offset.coefficient(a)) * (domain.extents[a] - 1) for a in access.offset.axes())
-    return min(access.elements, reach + 1)
 
 
 def _is_one_run(domain: Domain, accessed: list[Access], order: tuple[str, ...]) -> bool:

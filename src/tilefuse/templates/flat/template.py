@@ -23,7 +23,7 @@ from tilefuse.templates.flat.neighbours import flat_neighbours
 from tilefuse.templates.flat.notation import FlatNotation
 from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.flat.side_by_side import last_axis, num_vectors
-from tilefuse.templates.levels import LevelTraffic, flat_bytes, run_of, with_sectors
+from tilefuse.templates.levels import LevelTraffic, flat_bytes, line_adds, run_of, with_sectors
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.overwrites import reads_lie_at_results
 from tilefuse.templates.request import WalkedPattern
@@ -53,6 +53,9 @@ class FlatTemplate(WalkTemplate[Pointwise]):
         of their own, at any width. They touch single sectors of lines: where L2 does not hold the tensors, other warps come for the
         other sectors of a line too late."""
         work, c, fitted = super().work(program, device), self.choice_of(program), device.fitted.flat
+        if program.domain.scatter is not None:
+            adds, requests = line_adds(program, last_axis(c.order, program.domain.extents))
+            work = replace(work, line_adds=adds, line_requests=requests)
         if all(n.category != "reduce" for n in program.graph.nodes):
             threads = program.launch.num_blocks * program.launch.num_threads
             work = replace(work, item_operations=program.flops / max(threads * c.steps, 1))

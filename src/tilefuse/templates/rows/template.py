@@ -32,7 +32,7 @@ from tilefuse.templates.rows.shared.prepared import prepared_reads, prepared_val
 from tilefuse.templates.rows.shared.queue import slot_bytes, waits_once
 from tilefuse.templates.rows.text.notation import RowsNotation
 from tilefuse.templates.template import Overlaps, Resources
-from tilefuse.templates.walk import WalkTemplate
+from tilefuse.templates.walk import WalkTemplate, further_reductions
 
 
 class RowsTemplate(WalkTemplate[Rows]):
@@ -61,7 +61,7 @@ class RowsTemplate(WalkTemplate[Rows]):
         domain = program.domain
         tiles = -(-domain.num_kept // choice.rows)
         once = prepared_reads(domain) if choice.groups else frozenset()
-        moved = sum(_read_again(a, domain, program.launch.num_blocks if a.value in once else tiles, device.fitted.traffic)
+        moved = sum(_read_again(a, domain, choice, program.launch.num_blocks if a.value in once else tiles, device.fitted.traffic)
                     for a in accesses(domain))
         staged = 2 * program.bytes_read if choice.slots else 0
         lanes = min(choice.threads, WARP) * choice.vector
@@ -85,7 +85,8 @@ class RowsTemplate(WalkTemplate[Rows]):
         if waits_once(c):
             vectors = sum(v.node.type.dtype.itemsize for v in prepared_values(domain).vectors)
             shared_bytes += c.slots * slot_bytes(c, domain) + domain.num_reduced * vectors
-        return Resources(least + c.vector * (c.chunks if c.in_registers else c.batch) * len(program.graph.inputs), shared_bytes)
+        values = c.vector * (c.chunks if c.in_registers else c.batch) * len(program.graph.inputs)
+        return Resources(least + values + c.lanes * further_reductions(domain, device), shared_bytes)
 
     def overlaps(self, choice: Rows) -> Overlaps:
         """Blocks of one row or a few walk memory by their numbers; rows in turns and clusters have an order of their own."""
@@ -207,7 +208,7 @@ class RowsTemplate(WalkTemplate[Rows]):
         return row_thread_loss(choice, changed, device.fitted.packed)
 
 
-def _read_again(access: Access, domain: Domain, tiles: int, fitted: TrafficFigures) -> int:
+def _read_again(access: Access, domain: Domain, choice: Rows, tiles: int, fitted: TrafficFigures) -> int:
     """Bytes of an access of a row kernel that come from L2."""
     size = access.elements * access.itemsize
-    return size + int((repeated_bytes(access, domain.kept, tiles, domain) - size) * fitted.again_share)
+    return size + int((repeated_bytes(access, choice.kept_order, choice.rows, tiles, domain) - size) * fitted.again_share)

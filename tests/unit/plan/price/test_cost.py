@@ -9,6 +9,7 @@ from tests.unit.plan.graphs import softmax
 from tests.unit.plan.stand_in import schedule_by_rows
 from tests.unit.templates.stitched_graphs import clamped_layers
 from tilefuse.base.options import Options
+from tilefuse.domain.access import accesses
 from tilefuse.domain.roofline import resident_blocks, transfer_us
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.dtype import F16
@@ -19,7 +20,7 @@ from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.price.cost import AnalyticCost, gain_us
 from tilefuse.target.device import H200
 from tilefuse.target.launch import Launch
-from tilefuse.templates.levels import scattered_adds
+from tilefuse.templates.levels import repeated_bytes, scattered_adds
 from tilefuse.templates.pattern import schedule_pattern
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.rows.modes import Rows
@@ -140,7 +141,51 @@ def test_scattered_adds_take_time_of_their_own(kind: str, adds: int) -> None:
     parts = AnalyticCost(H200).parts(made)
     assert parts.scattered_us == pytest.approx(adds / H200.scattered_adds_per_s * 1e6)
     assert parts.us == pytest.approx(11.8, rel=0.1) if adds else parts.us < 9.5
-    assert AnalyticCost(replace(H200, scattered_adds_per_s=0.0)).parts(made).scattered_us == 0
+    without = replace(H200, scattered_adds_per_s=0.0, line_adds_per_s=0.0, line_requests_per_s=0.0)
+    assert AnalyticCost(without).parts(made).scattered_us == 0
+
+
+@pytest.mark.parametrize(("columns", "rows", "table", "us"), [("j < 768", 8192, 2, 76.0), ("j < 12", 512 * 512, 32, 793.0)])
+def test_adds_that_meet_in_a_line_follow_each_other(columns: str, rows: int, table: int, us: float) -> None:
+    """Rows of 768 elements come side by side. Of 12, whose rows lie 262144 apart, each element comes by itself."""
+    width = int(columns.split()[-1])
+    turned = width == 12
+    shape, read = (f"{width}, {rows}", "%g[j, i]") if turned else (f"{rows}, {width}", "%g[i, j]")
+    graph = parse_graph(f"""graph @rows(%t: f32[{table}, {width}], %g: f32[{shape}], %w: i64[{rows}]) -> (f32[{table}, {width}]) {{
+      %y: f32[{table}, {width}] = scatter.sum over [i < {rows}, {columns}] into %t at [%w[i], index(j)] {{ {read} }}
+      return %y
+    }}""")
+    program = schedule_pattern(graph, ["y"], {}, H200)
+    assert isinstance(program, TileProgram)
+    assert AnalyticCost(H200).parts(program).us == pytest.approx(us, rel=0.15)
+
+
+@pytest.mark.parametrize(("places", "times"), [(1, 1), (8, 8)])
+def test_rows_are_read_again_for_each_place_that_shares_them(places: int, times: int) -> None:
+    """A sum of each row for each of some places: all read the row."""
+    graph = parse_graph(f"""graph @sums(%x: f32[512, 16384], %w: i32[512, 16384]) -> (f32[{places}, 512]) {{
+      %y: f32[{places}, 512] = reduce.sum [p, i] over [r < 16384] {{ select(eq(%w[i, r], i32(index(p))), %x[i, r], 0.0:f32) }}
+      return %y
+    }}""")
+    program = schedule_pattern(graph, ["y"], {}, H200)
+    assert isinstance(program, TileProgram)
+    size, share = 2 * 4 * 512 * 16384, H200.fitted.traffic.again_share
+    assert kernel_template(program.choice).work(program, H200).l2_bytes == pytest.approx(size * (1 + (times - 1) * share), rel=0.01)
+
+
+def test_windows_that_are_read_again_are_read_without_what_they_share() -> None:
+    """Sums of 4096 neighbours for each of 4 scales: the second scale reads the rows, not each window of them."""
+    graph = parse_graph("""graph @sums(%x: f32[64, 8191], %s: f32[4]) -> (f32[4, 64, 64]) {
+      %y: f32[4, 64, 64] = reduce.sum [p, i, j] over [k < 4096] { mul(%x[i, j + k], %s[p]) }
+      return %y
+    }""")
+    program = schedule_pattern(graph, ["y"], {}, H200)
+    assert isinstance(program, TileProgram)
+    domain = program.domain
+    (access,) = (a for a in accesses(domain) if a.value == "x")
+    windows, row = 4 * 64 * 64 * 4096, 4 * (63 * 8191 + 63 + 4095 + 1)
+    order = (*domain.kept, *domain.reduced)
+    assert repeated_bytes(access, order, 1, 4 * 64 * 64, domain) == pytest.approx(windows + 3 * row, rel=1e-3)
 
 
 def test_channels_last_walked_channel_by_channel_takes_its_sectors_again() -> None:
