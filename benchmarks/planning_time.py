@@ -3,8 +3,8 @@
     python -m benchmarks.planning_time time FILE [--suites workloads,models] [--only REGEX] [--rounds 3] [--package SRC] [--device h200]
     python -m benchmarks.planning_time compare BEFORE AFTER [LATER ...]
 
-Each plan is made in a process of its own, forked where the graph is known and all modules are loaded: no memo of another plan helps it, and
-reading the model does not count. A figure is the best of some rounds, since other work on the machine only lengthens it. `--package` is the
+Each plan is made in a process of its own, forked where the graph is known and all modules are loaded, with an empty cache: no memo of another
+plan helps it, and reading the model does not count. A figure is the best of some rounds, since other work on the machine only lengthens it. `--package` is the
 folder of another version of the package, whose frontend then reads the same models.
 """
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,11 +44,12 @@ def timed(imported: Any, device: Any) -> dict[str, float]:
         return lower(*arguments, **named)
 
     whole.lower = noted  # type: ignore[assignment]
-    options = replace(Options.from_environment(), plan_cache=False, tuned=False, plan_seconds=PLAN_SECONDS)
-    began = time.process_time()
-    whole.generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=options,
-                   result_layouts=imported.result_layouts)
-    ended = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        options = replace(Options.from_environment(), cache_dir=folder, tuned=False, plan_seconds=PLAN_SECONDS)
+        began = time.process_time()
+        whole.generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=options,
+                       result_layouts=imported.result_layouts)
+        ended = time.process_time()
     whole.lower = lower
     return {"plan_s": planned_at[0] - began, "sources_s": ended - planned_at[0]}
 

@@ -74,6 +74,14 @@ class Prices(Protocol):
         layouts: strides of inputs. greedy: made without the integer program, in a part of the time; walks are then often not found.
         """
 
+    def cut_us(self, graph: Graph, reads_of_product: Mapping[str, Collection[str]], layouts: Layouts, options: Options
+               ) -> tuple[set[str], float, float]:
+        """What it costs to take products out of the kernels that hold them, in a plan made without the integer program.
+
+        Returns the products that kernels hold; the predicted time of these kernels; that of plans of their other nodes, where these
+        products are calls that read the given values. Units: microseconds. layouts: strides of inputs.
+        """
+
     def may_be_held(self, graph: Graph, products: Collection[str]) -> set[str]:
         """The products that a kernel may hold together with other nodes, on chip beside them."""
 

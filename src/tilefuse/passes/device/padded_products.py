@@ -22,6 +22,7 @@ from tilefuse.ir.scalar import Expr, Index, Lookup, Read, call, const, transform
 from tilefuse.passes.choosing import ChoosingPass
 from tilefuse.passes.device.computed_constants import constants_at_hand, with_computed_constants
 from tilefuse.passes.device.long_products import without_unused
+from tilefuse.passes.device.operand_memory import behind_views
 from tilefuse.passes.device.padding import (
     PADDED,
     Copies,
@@ -74,20 +75,24 @@ def paddings(graph: Graph, device: DeviceSpec, prices: Prices, input_strides: La
 
 
 def planned_paddings(graph: Graph, choices: list[Padding], ctx: PassContext) -> list[Padding]:
-    """The choices, where those that a plan must decide are decided together by the cheaper of two plans.
+    """The choices, where those that a plan must decide are decided together, by the kernels of a plan without them.
 
     A kernel that holds a product together with its neighbours, or packed beside others, is no candidate for the product alone. Where a
-    kernel may hold a product as it lies, the graph is planned greedily with these products padded and without.
-    Cost: two greedy plans, for graphs with such products alone.
+    kernel may hold a product as it lies, the graph is planned greedily without these paddings. With them, each kernel that holds such
+    products is cut at them.
+    Cost: one greedy plan, for graphs with such products alone.
     """
     assert ctx.prices is not None
-    in_kernels = ctx.prices.may_be_held(graph, {c.product for c in choices if c.is_taken})
-    if not in_kernels:
+    held = ctx.prices.may_be_held(graph, {c.product for c in choices if c.is_taken})
+    if not held:
         return choices
     strides = ctx.caller.given(graph)
-    without = [replace(c, is_taken=False) if c.product in in_kernels else c for c in choices]
-    us, padded_us = (ctx.prices.plan_us(with_padded(graph, each, strides), strides, ctx.options) for each in (without, choices))
-    return [replace(c, is_taken=padded_us < us, plans_us=(us, padded_us)) if c.product in in_kernels else c for c in choices]
+    lying = with_padded(graph, [replace(c, is_taken=False) if c.product in held else c for c in choices], strides)
+    reads = {p: [behind_views(graph, v) for v in graph.node_by_name[p].operands] for p in held}
+    in_kernels, us, padded_us = ctx.prices.cut_us(lying, reads, strides, ctx.options)
+    us += sum(c.us for c in choices if c.product in held - in_kernels)
+    padded_us += sum(c.padded_us for c in choices if c.product in held)
+    return [replace(c, is_taken=padded_us < us, planned_us=(us, padded_us)) if c.product in held else c for c in choices]
 
 
 def with_padded(graph: Graph, choices: list[Padding], input_strides: Layouts) -> Graph:

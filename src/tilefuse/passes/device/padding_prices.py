@@ -32,7 +32,7 @@ class Padding:
     """A product that could be padded: to `sizes`, with kernels that copy the operands `copied`.
 
     us, padded_us: of the product as it lies and of the padded one with its copies; the shorter one of call and kernel each.
-    plans_us: of whole plans without this padding and with it; None where none was made.
+    planned_us: of the kernels of a plan that hold such products without paddings, and of what takes their place; None without a plan.
     way: how it is padded. together: products with which it shares copies, where one of them alone would not gain.
     Units: predicted microseconds.
     """
@@ -43,7 +43,7 @@ class Padding:
     us: float
     padded_us: float
     is_taken: bool
-    plans_us: tuple[float, float] | None = None
+    planned_us: tuple[float, float] | None = None
     way: Way = Way()
     together: tuple[str, ...] = ()
 
@@ -52,7 +52,7 @@ class Padding:
         rows, inner, columns = self.sizes
         copies = f" and copies of {', '.join('%' + v for v in self.copied)}" if self.copied else ""
         copies += f", together with {', '.join('%' + v for v in self.together)}" if self.together else ""
-        plans = "" if self.plans_us is None else "; whole plans {1:.1f} us and {0:.1f} us".format(*self.plans_us)
+        plans = "" if self.planned_us is None else "; with their kernels {1:.1f} us and {0:.1f} us".format(*self.planned_us)
         return (f"%{self.product} is {'padded' if self.is_taken else 'not padded'} to {rows} x {inner} by {columns}: predicted "
                 f"{self.padded_us:.1f} us with padding{copies}, {self.us:.1f} us as it lies{plans}")
 

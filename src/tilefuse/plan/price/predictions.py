@@ -1,14 +1,14 @@
 """Predictions that rewritings of graphs need (`passes.facts.Prices`), by the models of time that price plans."""
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
 from tilefuse.domain.contraction import any_contraction_of
-from tilefuse.domain.parts import structure_of
+from tilefuse.domain.parts import structure_but_starts, structure_of
 from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
@@ -16,7 +16,7 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.library.attention_gradient_call import AttentionGradientCall
 from tilefuse.passes.facts import NO_LAYOUTS
-from tilefuse.plan.pattern import Pattern
+from tilefuse.plan.pattern import Pattern, Plan
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.price.attention import attention_gradient_work, attention_work
 from tilefuse.plan.price.convolutions import convolution_works
@@ -99,11 +99,35 @@ class Predictions:
 
     def plan_us(self, graph: Graph, layouts: Layouts, options: Options, greedy: bool = True) -> float:
         """Predicted time of a plan. Units: microseconds. Source: the prices of its kernels and calls."""
-        planner = "greedy" if greedy else options.planner
-        with self.store(options) as store:
-            plan = plan_graph(graph, layouts, self.device, replace(options, planner=planner, peak_memory_mb=0), store=store)
+        plan = self._plan(graph, layouts, options, greedy)
         calls = (price_call(c, plan.graph, self.device, layouts=plan.layouts) for c in plan.library_calls)
         return sum(k.cost.us for k in plan.kernels) + sum(c.us for c in calls)
+
+    def cut_us(self, graph: Graph, reads_of_product: Mapping[str, Collection[str]], layouts: Layouts, options: Options
+               ) -> tuple[set[str], float, float]:
+        """Products in kernels, the kernels' time, and that of what is left of them. Units: microseconds. Source: greedy plans."""
+        held = set[str]()
+        kernels_us = left_us = 0.0
+        us_by_structure: dict[Hashable, float] = {}
+        for kernel in self._plan(graph, layouts, options, greedy=True).kernels:
+            reads = {p: reads_of_product[p] for p in kernel.pattern.nodes if p in reads_of_product}
+            if not reads:
+                continue
+            held |= reads.keys()
+            kernels_us += kernel.cost.us
+            for left in parts_between(graph, kernel.pattern, reads):
+                part = left.graph(graph)
+                key = structure_but_starts(part, layouts)
+                if key not in us_by_structure:
+                    us_by_structure[key] = self.plan_us(part, layouts, options)
+                left_us += us_by_structure[key]
+        return held, kernels_us, left_us
+
+    def _plan(self, graph: Graph, layouts: Layouts, options: Options, greedy: bool) -> Plan:
+        """A plan whose judgements the store knows, and whose own ones enter it."""
+        planner = "greedy" if greedy else options.planner
+        with self.store(options) as store:
+            return plan_graph(graph, layouts, self.device, replace(options, planner=planner, peak_memory_mb=0), store=store)
 
     def may_be_held(self, graph: Graph, products: Collection[str]) -> set[str]:
         """The products that some template holds beside other stages. Source: `matrix_products`."""
@@ -171,3 +195,24 @@ class Predictions:
                 faster[key] = not isinstance(program, Rejected) and model.cost(program).us < apart_us
             held |= {p.name for p in inside if faster[key]}
         return held
+
+
+def parts_between(graph: Graph, pattern: Pattern, reads_of_product: Mapping[str, Collection[str]]) -> list[Pattern]:
+    """The other nodes of a kernel, in parts that run one after the other once its products are calls: the longest way to each node of a
+    part leads through as many products.
+
+    reads_of_product: the values that each call reads.
+    """
+    nodes_by_depth: dict[int, list[str]] = {}
+    depth_of: dict[str, int] = {}
+    for name in pattern.nodes:
+        reads = graph.node_by_name[name].reads()
+        depth_of[name] = max((depth_of[v] + (v in reads_of_product) for v in reads if v in depth_of), default=0)
+        if name not in reads_of_product:
+            nodes_by_depth.setdefault(depth_of[name], []).append(name)
+    read = set(pattern.written).union(*reads_of_product.values())
+    for name in pattern.nodes:
+        if name not in reads_of_product:
+            read.update(v for v in graph.node_by_name[name].reads() if depth_of.get(v, depth_of[name]) != depth_of[name])
+    parts = (Pattern(tuple(nodes), tuple(n for n in nodes if n in read)) for _, nodes in sorted(nodes_by_depth.items()))
+    return [p for p in parts if p.written]

@@ -81,6 +81,8 @@ class Pricer:
         self._structures = Structures(graph, layouts)
         self._known: dict[tuple[int, ...], Priced | Rejected] = {}
         self._packed: dict[tuple[int, ...], Priced | Rejected] = {}
+        # Judgements of patterns with products by `_tiles_form`, as texts: their kernels differ in where they begin to read alone.
+        self._text_by_form: dict[Hashable, str] = {}
         self._call_us: dict[str, float] = {}
         self._parts: dict[int, tuple[TileProgram, TileProgram]] = {}
         self._updated = frozenset(v for _, v in graph.updates)
@@ -188,6 +190,11 @@ class Pricer:
             known = None if text is None else parse_judgement(text, names)
             if known is not None:
                 self.num_known += 1
+            elif form in self._text_by_form:
+                text = self._text_by_form[form]
+                known = parse_judgement(text, names)
+                self.store.put(digest, text)
+            if known is not None:
                 if form is not None and known.tiles is not None:
                     self._ways.tiles[form] = known.tiles
                 return self._priced(known, values, lambda: self._required(pattern, values, afresh or scheduler))
@@ -197,6 +204,8 @@ class Pricer:
         judgement = Judgement(judged, None if form is None else self._ways.tiles.get(form))
         if self.store is not None and (judgement_line := judgement_text(judgement, names)) is not None:
             self.store.put(digest, judgement_line)
+            if form is not None:
+                self._text_by_form[form] = judgement_line
         if isinstance(program, Rejected):
             return program
         return self._priced(judgement, values, (lambda: self._required(pattern, values, afresh)) if afresh is not None else lambda: program)

@@ -1,7 +1,7 @@
 """Products with rows that are no multiples of 16 bytes: padded where that gains, as the interpreter computes them."""
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -24,7 +24,8 @@ from tilefuse.passes.device.padded_products import PadProducts, paddings, with_p
 from tilefuse.passes.device.padding import PADDED
 from tilefuse.passes.facts import CHOICES
 from tilefuse.passes.manager import PassContext, Pipeline
-from tilefuse.plan.price.predictions import Predictions
+from tilefuse.plan.pattern import Pattern
+from tilefuse.plan.price.predictions import Predictions, parts_between
 from tilefuse.target.catalog import A100, host_device
 from tilefuse.target.device import H200
 
@@ -349,44 +350,65 @@ def recurrence(steps: int) -> Graph:
 
 
 class PlannedBy(Predictions):
-    """Prices whose plans cost what a test says, by the number of padded products in them; every product may share a kernel."""
+    """Prices of a plan whose kernels hold every product, in as much time as a test says, of which some is left without the products."""
 
-    plan_us_by_number: ClassVar[dict[int, float]] = {}
+    kernels_us: ClassVar[float] = 0.0
 
-    def plan_us(self, graph: Graph, layouts: Layouts, options: Options, greedy: bool = True) -> float:
-        return self.plan_us_by_number[sum(bool(n.attribute(PADDED)) for n in graph.nodes)]
+    def cut_us(self, graph: Graph, reads_of_product: Mapping[str, Collection[str]], layouts: Layouts, options: Options
+               ) -> tuple[set[str], float, float]:
+        return set(reads_of_product), self.kernels_us, 5.0
 
     def may_be_held(self, graph: Graph, products: Collection[str]) -> set[str]:
         return set(products)
 
 
-@pytest.mark.parametrize(("padded_us", "is_padded"), [(90.0, True), (110.0, False)])
-def test_the_cheaper_plan_decides_where_a_kernel_may_hold_the_product(padded_us: float, is_padded: bool,
-                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alone both products gain by padding; only the plans see kernels that hold them with their neighbours."""
-    monkeypatch.setattr(PlannedBy, "plan_us_by_number", {0: 100.0, 2: padded_us})
+@pytest.mark.parametrize("is_padded", [True, False])
+def test_the_cheaper_plan_decides_where_a_kernel_may_hold_the_product(is_padded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone both products gain by padding; only the plan sees kernels that hold them with their neighbours."""
     graph = recurrence(2)
+    padded_us = sum(c.padded_us for c in paddings(graph, H200, PlannedBy(H200), {})) + 5.0
+    monkeypatch.setattr(PlannedBy, "kernels_us", padded_us + (0.1 if is_padded else -0.1))
     context = PassContext(device=H200, prices=PlannedBy(H200))
-    rewritten_graph = PadProducts().run(graph, context)
-    assert (rewritten_graph is not graph) == is_padded
+    assert (PadProducts().run(graph, context) is not graph) == is_padded
     lines = context.attributes[CHOICES]
-    assert len(lines) == 2 and all(f"whole plans {padded_us:.1f} us and 100.0 us" in line for line in lines)
+    told = f"with their kernels {padded_us:.1f} us and {PlannedBy.kernels_us:.1f} us"
+    assert len(lines) == 2 and all(told in line for line in lines)
 
 
 def test_plans_are_made_only_where_a_kernel_may_hold_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products of large operands are decided alone; those whose operands lie on chip in plans of the graph."""
+    """Products of large operands are decided alone; those whose operands lie on chip by a plan of the graph."""
     planned: list[Graph] = []
 
-    def plan_us(prices: Predictions, graph: Graph, layouts: Layouts, options: Options, greedy: bool = True) -> float:
+    def cut_us(prices: Predictions, graph: Graph, *_: object) -> tuple[set[str], float, float]:
         planned.append(graph)
-        return float(len(planned))
+        return set(), 1.0, 2.0
 
-    monkeypatch.setattr(Predictions, "plan_us", plan_us)
+    monkeypatch.setattr(Predictions, "cut_us", cut_us)
     large, small = product(4096, 1001, 4096), product(8192, 197, 510)
-    for graph, num_plans in ((large, 0), (small, 2)):
+    for graph, num_plans in ((large, 0), (small, 1)):
         planned.clear()
         PadProducts().run(graph, PassContext(device=H200, prices=Predictions(H200)))
         assert len(planned) == num_plans
+
+
+def test_a_kernel_is_cut_at_its_products() -> None:
+    """What is left of a kernel runs before, between and behind the calls: each part writes what another part, a call or a user reads."""
+    graph = parse_graph("""graph @g(%x: f32[64, 32], %v: f32[32, 32], %w: f32[32, 32]) -> (f32[64, 32], f32[64, 32]) {
+      %a: f32[64, 32] = map [i, j] { exp(%x[i, j]) }
+      %b: f32[64, 32] = map [i, j] { neg(%a[i, j]) }
+      %p: f32[64, 32] = library.matmul (%b, %v)
+      %c: f32[64, 32] = map [i, j] { tanh(%p[i, j]) }
+      %d: f32[64, 32] = map [i, j] { mul(%c[i, j], %a[i, j]) }
+      %q: f32[64, 32] = library.matmul (%d, %w)
+      %e: f32[64, 32] = map [i, j] { add(%q[i, j], %x[i, j]) }
+      return %e, %c
+    }""")
+    whole = Pattern(tuple(n.name for n in graph.nodes), ("e", "c"))
+    assert parts_between(graph, whole, {"p": ["b"], "q": ["d"]}) == [
+        Pattern(("a", "b"), ("a", "b")), Pattern(("c", "d"), ("c", "d")), Pattern(("e",), ("e",))]
+    assert parts_between(graph, whole, {"q": ["d"]}) == [Pattern(("a", "b", "p", "c", "d"), ("c", "d")), Pattern(("e",), ("e",))]
+    held, kernels_us, left_us = Predictions(H200).cut_us(graph, {"p": ["b"], "q": ["d"]}, {}, Options())
+    assert held == {"p", "q"} and 0 < kernels_us < left_us
 
 
 def test_a_plan_counts_its_kernels_and_its_calls() -> None:

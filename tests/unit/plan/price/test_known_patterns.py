@@ -11,6 +11,7 @@ from tests.golden.workloads import WORKLOADS
 from tests.unit.plan.graphs import layers, softmax
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.options import Options
+from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.custom import custom_texts, register_function, unregister_function
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph, print_graph
@@ -24,6 +25,7 @@ from tilefuse.plan.price.known_patterns import (
     parse_judgement,
     renamed_reason,
 )
+from tilefuse.plan.price.price import Pricer, Scheduler
 from tilefuse.plan.price.structure import Structures
 from tilefuse.plan.select.ilp import Selection
 from tilefuse.plan.select.selection_text import parse_selection, selection_text
@@ -124,6 +126,39 @@ def test_repeated_layers_do_not_show_it_either() -> None:
     graph, store = layers(4), Kept()
     planned(renamed(layers(7)), store)
     assert told(planned(graph, store)) == told(planned(graph, None))
+
+
+def steps_of_rows(steps: int) -> Graph:
+    """A recurrence with a product that reads another row of one input in each step, and two rows in the gates."""
+    lines = "\n".join(f"""%r{n}: f32[32, 64] = map [i, j] {{ add(%h{n - 1}[i, j], %x[{2 * n}, i, j]) }}
+      %p{n}: f32[32, 64] = library.matmul (%r{n}, %w)
+      %h{n}: f32[32, 64] = map [i, j] {{ mul(tanh(%p{n}[i, j]), %x[{2 * n + 1}, i, j]) }}""" for n in range(1, steps + 1))
+    return parse_graph(f"""graph @steps(%h0: f32[32, 64], %x: f32[{2 * steps + 2}, 32, 64], const %w: f32[64, 64]) -> (f32[32, 64]) {{
+      {lines}
+      return %h{steps}
+    }}""")
+
+
+def test_patterns_with_products_that_read_from_another_start_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, scheduled = steps_of_rows(6), list[tuple[object, bool]]()
+    whole, of_plans = Pricer._scheduled, Pricer._required
+
+    def counted(self: Pricer, pattern: Pattern, values: tuple[str, ...], scheduler: Scheduler) -> TileProgram | Rejected:
+        if (form := self._tiles_form(pattern, values)) is not None:
+            scheduled.append((form, scheduler is self._ways.one))
+        return whole(self, pattern, values, scheduler)
+
+    def built(self: Pricer, pattern: Pattern, values: tuple[str, ...], scheduler: Scheduler) -> TileProgram:
+        number = len(scheduled)
+        program = of_plans(self, pattern, values, scheduler)
+        del scheduled[number:]
+        return program
+
+    monkeypatch.setattr(Pricer, "_scheduled", counted)
+    monkeypatch.setattr(Pricer, "_required", built)
+    plan = planned(graph, Kept())
+    assert len([form for form, is_one in scheduled if is_one]) == len({form for form, is_one in scheduled if is_one}) > 2
+    assert told(plan) == told(planned(graph, None))
 
 
 def test_reasons_speak_of_the_graph_at_hand() -> None:
