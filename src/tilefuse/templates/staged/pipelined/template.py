@@ -26,6 +26,7 @@ from tilefuse.templates.staged.notation import BLOCKS, THREADS, Numbers, Setting
 from tilefuse.templates.staged.pipelined.choose import candidates, choose_product, is_cheaper_unscattered, may_be_pipelined
 from tilefuse.templates.staged.pipelined.compose import compose_product
 from tilefuse.templates.staged.pipelined.form import product_form
+from tilefuse.templates.staged.pipelined.overwrites import reads_end_before_stores
 from tilefuse.templates.staged.pipelined.plan import ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.tree import product_tree
@@ -109,6 +110,10 @@ class PipelinedTemplate(PipelineTemplate[Pipelined, ProductPlan]):
             if is_cheaper_unscattered(form, request.device):
                 return Rejected(Reason.OTHER_TEMPLATE, f"%{whole} reduces whole rows, which plans leave to other kernels")
         return self.schedule(request.with_sums_kept, request.layouts, request.device, ceiling=request.ceiling)
+
+    def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
+        """Where a result takes the place of what it reads at the element at hand."""
+        return reads_end_before_stores(self.plan_of(program), value, target)
 
     def own_kernel_share(self, device: DeviceSpec) -> float:
         """That of kernels whose price counts every read."""
