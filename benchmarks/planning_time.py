@@ -3,9 +3,9 @@
     python -m benchmarks.planning_time time FILE [--suites workloads,models] [--only REGEX] [--rounds 3] [--package SRC] [--device h200]
     python -m benchmarks.planning_time compare BEFORE AFTER [LATER ...]
 
-Each plan is made in a process of its own, forked where the graph is known and all modules are loaded, with an empty cache: no memo of another
-plan helps it, and reading the model does not count. A figure is the best of some rounds, since other work on the machine only lengthens it. `--package` is the
-folder of another version of the package, whose frontend then reads the same models.
+Each plan is made in a process of its own, forked where the graph is known and all modules are loaded, with an empty cache: no memo of
+another plan helps it, and reading the model does not count. A figure is the best of some rounds, since other work on the machine only
+lengthens it. `--package` is the folder of another version of the package, whose frontend then reads the same models.
 """
 from __future__ import annotations
 

@@ -154,3 +154,26 @@ def test_an_overwritten_input_is_not_fetched_before_the_kernel_ahead_ends() -> N
 
     plan = plan_of_gradient()
     assert unwritten_inputs(plan, {}) == {"s", "u"} and unwritten_inputs(plan, {"g": "s"}) == {"u"}
+
+
+FEED_FORWARD = """graph @layers(%x: f16[8192, 768], const %a: f16[3072, 768], const %b: f16[768, 3072], const %c: f16[768, 768]
+              ) -> (f16[8192, 768]) {
+  %s: f16[8192, 768] = library.matmul (%x, %c) {transpose_b = true}
+  %h: f16[8192, 3072] = library.matmul (%s, %a) {transpose_b = true}
+  %t: f16[8192, 3072] = map [i, j] { f16(tanh(f32(%h[i, j]))) }
+  %p: f16[8192, 768] = library.matmul (%t, %b) {transpose_b = true}
+  %y: f16[8192, 768] = map [i, j] { f16(add(f32(%p[i, j]), f32(%s[i, j]))) }
+  %z: f16[8192, 768] = library.matmul (%y, %c) {transpose_b = true}
+  return %z
+}"""
+
+
+def test_a_product_writes_over_its_residual() -> None:
+    """Where the peak is: beside the wide activation there is one narrow value, not two."""
+    graph = parse_graph(FEED_FORWARD)
+    plan = plan_graph(graph, {}, H200, Options())
+    assert reused_storage(plan, {}, lambda v: 2 * plan.graph.type_of(v).num_elements) == {"y": "s"}
+    spec = lower(plan, H200, Options())
+    assert [k.name for k in spec.kernels if k.name.endswith("_in_place")]
+    wide, narrow = 2 * 8192 * 3072, 2 * 8192 * 768
+    assert wide + narrow <= plan_calls(spec).memory.peak_bytes < wide + narrow + narrow // 2
