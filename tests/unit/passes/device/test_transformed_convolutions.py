@@ -206,9 +206,12 @@ def test_groups_of_one_kernel_are_a_price_beside_the_steps() -> None:
     graph = replace(graph, inputs=tuple(replace(i, constant=i.name == "w") for i in graph.inputs))
     layouts = {"x": channels_last_strides((64, 64, 56, 56))}
 
+    kernels = CallsOf(H200)  # knows the kernels that were priced before
+
     def taken(groups: str, call_us: float) -> tuple[bool, str]:
         context = context_of(H200, Options(), constants={"w": np.zeros((64, 64, 3, 3), np.float32)})
-        context.caller, context.prices = CallerLayouts.of(graph, layouts, {graph.results[0]: layouts["x"]}), CallsOf(H200, us=call_us)
+        context.caller = CallerLayouts.of(graph, layouts, {graph.results[0]: layouts["x"]})
+        context.prices = replace(kernels, us=call_us)
         made = Pipeline((TransformConvolutions("auto", groups=groups, channels_last="always"),)).run(graph, context)
         return made is not graph, str(context.attributes)
 

@@ -1,6 +1,7 @@
 """Chains in groups in plans: off by default, by price, wherever legal; and the reasons where there are none."""
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tilefuse.target.device import H200
 DEVICES = {"h200": H200, "host": host_device()}
 
 
+@cache
 def generated(channels: int, features: int, side: int, batch: int = 64, also: bool = False, device: str = "h200",
               **options: Any) -> Generated:
     """Plan and sources of relu(convolution(x) + r) in f32, channels last, whose filters are at hand. also: the convolution is a result."""
@@ -76,7 +78,7 @@ def test_a_chain_may_write_what_others_read() -> None:
 
 def test_explained() -> None:
     """Plan and explanation show groups, distances and rings; tiles are handed on at the grid level."""
-    made = generated(64, 64, 56, tile_groups="always")
+    made = generated(64, 64, 56, tile_groups="priced")
     kernel = next(k for k in made.plan.kernels if k.generator == "groups")
     parameters = dict(kernel.program.parameters)
     assert parameters["groups"] == 64 * 14 * 14 // parameters["group_length"]
