@@ -76,7 +76,7 @@ class Prices(Protocol):
 
     def cut_us(self, graph: Graph, reads_of_product: Mapping[str, Collection[str]], layouts: Layouts, options: Options
                ) -> tuple[set[str], float, float]:
-        """What it costs to take products out of the kernels that hold them, in a plan made without the integer program.
+        """The price of taking products out of the kernels that hold them, in a plan made without the integer program.
 
         Returns the products that kernels hold; the predicted time of these kernels; that of plans of their other nodes, where these
         products are calls that read the given values. Units: microseconds. layouts: strides of inputs.

@@ -83,16 +83,16 @@ def planned_paddings(graph: Graph, choices: list[Padding], ctx: PassContext) -> 
     Cost: one greedy plan, for graphs with such products alone.
     """
     assert ctx.prices is not None
-    held = ctx.prices.may_be_held(graph, {c.product for c in choices if c.is_taken})
-    if not held:
+    in_question = ctx.prices.may_be_held(graph, {c.product for c in choices if c.is_taken})
+    if not in_question:
         return choices
     strides = ctx.caller.given(graph)
-    lying = with_padded(graph, [replace(c, is_taken=False) if c.product in held else c for c in choices], strides)
-    reads = {p: [behind_views(graph, v) for v in graph.node_by_name[p].operands] for p in held}
+    lying = with_padded(graph, [replace(c, is_taken=False) if c.product in in_question else c for c in choices], strides)
+    reads = {p: [behind_views(graph, v) for v in graph.node_by_name[p].operands] for p in in_question}
     in_kernels, us, padded_us = ctx.prices.cut_us(lying, reads, strides, ctx.options)
-    us += sum(c.us for c in choices if c.product in held - in_kernels)
-    padded_us += sum(c.padded_us for c in choices if c.product in held)
-    return [replace(c, is_taken=padded_us < us, planned_us=(us, padded_us)) if c.product in held else c for c in choices]
+    us += sum(c.us for c in choices if c.product in in_question - in_kernels)
+    padded_us += sum(c.padded_us for c in choices if c.product in in_question)
+    return [replace(c, is_taken=padded_us < us, planned_us=(us, padded_us)) if c.product in in_question else c for c in choices]
 
 
 def with_padded(graph: Graph, choices: list[Padding], input_strides: Layouts) -> Graph:

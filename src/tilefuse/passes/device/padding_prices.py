@@ -32,7 +32,8 @@ class Padding:
     """A product that could be padded: to `sizes`, with kernels that copy the operands `copied`.
 
     us, padded_us: of the product as it lies and of the padded one with its copies; the shorter one of call and kernel each.
-    planned_us: of the kernels of a plan that hold such products without paddings, and of what takes their place; None without a plan.
+    planned_us: of the kernels of a plan that hold such products without paddings, and of the calls and kernels in their place; None
+              without a plan.
     way: how it is padded. together: products with which it shares copies, where one of them alone would not gain.
     Units: predicted microseconds.
     """

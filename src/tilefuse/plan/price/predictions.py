@@ -105,15 +105,15 @@ class Predictions:
 
     def cut_us(self, graph: Graph, reads_of_product: Mapping[str, Collection[str]], layouts: Layouts, options: Options
                ) -> tuple[set[str], float, float]:
-        """Products in kernels, the kernels' time, and that of what is left of them. Units: microseconds. Source: greedy plans."""
-        held = set[str]()
+        """Products in kernels, the kernels' time, and that of their other nodes. Units: microseconds. Source: greedy plans."""
+        in_kernels = set[str]()
         kernels_us = left_us = 0.0
         us_by_structure: dict[Hashable, float] = {}
         for kernel in self._plan(graph, layouts, options, greedy=True).kernels:
             reads = {p: reads_of_product[p] for p in kernel.pattern.nodes if p in reads_of_product}
             if not reads:
                 continue
-            held |= reads.keys()
+            in_kernels |= reads.keys()
             kernels_us += kernel.cost.us
             for left in parts_between(graph, kernel.pattern, reads):
                 part = left.graph(graph)
@@ -121,7 +121,7 @@ class Predictions:
                 if key not in us_by_structure:
                     us_by_structure[key] = self.plan_us(part, layouts, options)
                 left_us += us_by_structure[key]
-        return held, kernels_us, left_us
+        return in_kernels, kernels_us, left_us
 
     def _plan(self, graph: Graph, layouts: Layouts, options: Options, greedy: bool) -> Plan:
         """A plan whose judgements the store knows, and whose own ones enter it."""

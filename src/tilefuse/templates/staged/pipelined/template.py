@@ -112,7 +112,7 @@ class PipelinedTemplate(PipelineTemplate[Pipelined, ProductPlan]):
         return self.schedule(request.with_sums_kept, request.layouts, request.device, ceiling=request.ceiling)
 
     def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
-        """Where a result takes the place of what it reads at the element at hand."""
+        """Where a result takes the place of a value that it reads at the element at hand alone."""
         return reads_end_before_stores(self.plan_of(program), value, target)
 
     def own_kernel_share(self, device: DeviceSpec) -> float:
