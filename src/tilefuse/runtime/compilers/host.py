@@ -22,6 +22,7 @@ from pathlib import Path
 from tilefuse.base.errors import ToolchainError
 from tilefuse.base.user_text import refused_texts
 from tilefuse.runtime.compilers.failed_source import keep_failed_source
+from tilefuse.runtime.compilers.running import run_compiler
 from tilefuse.runtime.spec import KernelCode
 from tilefuse.runtime.stores.cache import CacheEntry
 from tilefuse.runtime.stores.cache_key import CacheKey
@@ -140,9 +141,7 @@ def _run_compiler(source: str, arguments: tuple[str, ...]) -> bytes | str:
         text, output = Path(folder, UNIT), Path(folder, "unit.so")
         text.write_text(source, encoding="utf-8")
         try:
-            # A copy of the environment: another thread may change the process's own during the start of the child.
-            done = subprocess.run([*arguments, "-o", str(output), str(text), "-lm"], capture_output=True, text=True, errors="replace",
-                                  env=dict(os.environ))
+            done = run_compiler([*arguments, "-o", str(output), str(text), "-lm"])
         except OSError as error:
             raise ToolchainError(f"the C++ compiler {arguments[0]} does not run: {error}", hint=INSTALL_HINT) from error
         if done.returncode < 0:

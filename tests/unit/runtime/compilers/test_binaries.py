@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -127,12 +128,13 @@ def test_threads_compile_each_kernel_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert sorted(seen) == ["k0", "k1", "k2"] and both[0] == both[1]
 
 
+@pytest.mark.parametrize("send", [os.killpg, os.kill], ids=["group", "python alone"])
 @pytest.mark.parametrize("num_kernels", [1, 3])
-def test_interrupt_while_the_compiler_runs(tmp_path: Path, num_kernels: int) -> None:
-    """Control-C in a terminal reaches Python and the compilers: no temporary file, no entry and no lock is left behind."""
+def test_interrupt_while_the_compiler_runs(tmp_path: Path, num_kernels: int, send: Callable[[int, int], None]) -> None:
+    """An interrupt of Python ends its compilers, also those that are just starting: no temporary file, no entry and no lock is left."""
     root = Path(__file__).resolve().parents[4]
     compiler, scratch = tmp_path / "slow-compiler", tmp_path / "scratch"
-    compiler.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo slow 1; exit; fi\ntouch {tmp_path}/started\nsleep 60\n')
+    compiler.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo slow 1; exit; fi\ntouch {tmp_path}/started\nsleep 300\n')
     compiler.chmod(0o755)
     scratch.mkdir()
     text = PROCESS.replace("range(3)", f"range({num_kernels})")
@@ -142,7 +144,7 @@ def test_interrupt_while_the_compiler_runs(tmp_path: Path, num_kernels: int) -> 
     deadline = time.monotonic() + 60
     while not (tmp_path / "started").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
+    send(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0 and b"KeyboardInterrupt" in errors
     # The user's own folder stays; what lay in it is gone.

@@ -26,7 +26,7 @@ from tilefuse.templates.registry import kernel_template, kernel_templates
 from tilefuse.templates.request import Request, in_precision
 from tilefuse.templates.tasks.bodies import body_refusal, common_body, composed_refusal
 from tilefuse.templates.tasks.build import Setting
-from tilefuse.templates.tasks.chains.price import ranked_products, workers_of
+from tilefuse.templates.tasks.chains.price import blocks_a_task, ranked_products, workers_of
 from tilefuse.templates.tasks.chains.record import PRODUCER, PRODUCT, USER, GroupedChain, Rhythm, mixture_of
 from tilefuse.templates.tasks.chains.regroup import Grouping, regrouped
 
@@ -104,7 +104,8 @@ def chains_of_length(patterns: Patterns, length: int, device: DeviceSpec, settin
         yield products
         return
     first, last = (e for e in ends if isinstance(e, TileProgram))
-    ranked = ranked_products(first, products, last, setting.together, device)
+    group_bytes = sum(patterns.whole.type_of(x).num_bytes for x in (v, m)) // grouping.count
+    ranked = ranked_products(first, products, last, setting.together, grouping.count, group_bytes, device)
     if not ranked:
         yield Rejected(Reason.REGISTERS, f"no block of all three bodies fits a multiprocessor of {device.name}")
     ends_by_threads: dict[int, tuple[TileProgram | None, TileProgram | None]] = {}
@@ -126,9 +127,9 @@ def _with_bodies(patterns: Patterns, bodies: tuple[TileProgram, ...], grouping: 
         yield blocks
         return
     workers = workers_of(bodies, setting.together, device)
+    each = blocks_a_task(bodies, blocks, grouping.count)
     base = GroupedChain(bodies[0].choice.num_threads, workers, Rhythm(grouping.length, 1, 1, 1, (1, 1)), bodies, patterns.handed,
-                        grouping.count, blocks, _each(bodies, blocks, grouping.count), patterns.alone, setting.limit_ms, setting.recorded,
-                        setting.together)
+                        grouping.count, blocks, each, patterns.alone, setting.limit_ms, setting.recorded, setting.together)
     rhythms = [r for together in SEARCH.tasks.groups_together if (r := _rhythm(base, together, device)) is not None]
     if not rhythms:
         yield Rejected(Reason.MEMORY, f"groups of {grouping.length} places in flight exceed a share of {device.name}'s L2")
@@ -143,7 +144,9 @@ def with_other_products(program: TileProgram, choice: GroupedChain, device: Devi
     patterns = Patterns(program.graph, first.graph, product.graph, last.graph, choice.handed, program.layouts, alone=choice.alone)
     grouping = Grouping(choice.groups * choice.rhythm.length, choice.rhythm.length)
     setting = Setting(choice.resident, limit_ms=choice.limit_ms, recorded=choice.recorded)
-    ranked = [] if isinstance(products, Rejected) else ranked_products(first, products, last, choice.resident, device)
+    group_bytes = choice.handed_bytes(0) + choice.handed_bytes(1)
+    ranked = [] if isinstance(products, Rejected) else ranked_products(first, products, last, choice.resident, choice.groups, group_bytes,
+                                                                       device)
     others = [p for p in ranked if p.choice != product.choice]
     for p in others[:SEARCH.tasks.other_products]:
         ends = [common_body(end, p.choice.num_threads, device) for end in (first, last)]
@@ -200,16 +203,6 @@ def _blocks(kernel: Kernel, length_by_slot: dict[str, int], groups: int) -> int 
         if all(span is not None and span[0] >= 0 and span[1] <= length for span, length in spans):
             return count
     return None
-
-
-def _each(bodies: Sequence[TileProgram], blocks: Sequence[int], groups: int) -> tuple[int, ...]:
-    """Blocks of a task: those of the product one, those of the others as many as move about as many bytes, in equal tasks."""
-    moved = [body.bytes_moved / (groups * count) for body, count in zip(bodies, blocks, strict=True)]
-    each = []
-    for n, count in enumerate(blocks):
-        most = max(int(moved[PRODUCT] / moved[n]), 1) if n != PRODUCT else 1
-        each.append(max(e for e in range(1, min(most, count) + 1) if count % e == 0))
-    return tuple(each)
 
 
 def _rhythm(choice: GroupedChain, together: int, device: DeviceSpec) -> Rhythm | None:
