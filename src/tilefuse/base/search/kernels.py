@@ -164,6 +164,12 @@ class TaskLimits:
     other_products: int = bound(8, "products", "Other bodies of a chain's product that a tuner tries.", "each is compiled and timed")
     groups_together: tuple[int, ...] = bound(
         (1, 2, 4), "groups", "Groups whose products with one part of the weights follow each other, as they are tried.", _PLANNING)
+    wait_rounds: int = bound(
+        200, "rounds", "Waits of tasks that lead to each other are followed so often; those that still grow are taken for endless.",
+        "each is a few microseconds of pricing a chain")
+    interval_parts: int = bound(
+        100, "1", "The interval between tasks of a chain is known to one of so many parts of itself.",
+        "a factor of two more is one more step of the search for it")
     group_counts: int = bound(
         4096, "blocks", "Numbers of blocks of a group that are tried, from the least on, where the last group is not full.",
         "one number is right, and each is tested in a few microseconds")

@@ -9,7 +9,7 @@ from tilefuse.base import trace
 from tilefuse.base.errors import InternalError
 from tilefuse.runtime.compilers.host import compile_host, compiler_command, host_key
 from tilefuse.runtime.compilers.nvrtc import compile_cuda, cuda_key
-from tilefuse.runtime.compilers.running import RunningCompilers, ended_on_error, work_for
+from tilefuse.runtime.compilers.running import RunningCompilers, work_for
 from tilefuse.runtime.spec import KernelCode
 from tilefuse.runtime.stores.cache import CacheEntry, KernelCache
 from tilefuse.runtime.stores.cache_key import CacheKey
@@ -129,15 +129,16 @@ def _compile_all(uncompiled: Sequence[tuple[CacheKey, KernelCode]], cache: Kerne
         return finished
     running = RunningCompilers()
     # The pool is left last: its threads end with their compilers.
-    with ThreadPoolExecutor(min(jobs, len(groups)), "tilefuse-compile", work_for, (running,)) as pool, ended_on_error(running):
+    with ThreadPoolExecutor(min(jobs, len(groups)), "tilefuse-compile", work_for, (running,)) as pool:
         try:
             for done in pool.map(work, groups):
                 finished.update({key.digest: entry for key, entry in done})
                 if progress:
                     progress(len(finished), len(uncompiled))
         finally:
-            # After an error or an interrupt the jobs not begun are dropped; finished ones are in the cache.
+            # After an error or an interrupt the jobs not begun are dropped, and compilers end; finished ones are in the cache.
             pool.shutdown(wait=False, cancel_futures=True)
+            running.end()
     return finished
 
 

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 
 class RunningCompilers:
@@ -32,11 +32,10 @@ class RunningCompilers:
                 if self._has_ended:
                     _end(process)
             out, errors = process.communicate()
-        except BaseException:
-            _end(process)
-            process.communicate()
-            raise
         finally:
+            if process.poll() is None:
+                _end(process)
+                process.communicate()
             with self._lock:
                 self._processes.discard(process)
         return subprocess.CompletedProcess(list(command), process.returncode, out, errors)
@@ -68,13 +67,3 @@ def run_compiler(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def work_for(running: RunningCompilers) -> None:
     """From here on the thread's compilers are among these."""
     _of_thread.running = running
-
-
-@contextlib.contextmanager
-def ended_on_error(running: RunningCompilers) -> Iterator[None]:
-    """Inside, an error or an interrupt ends the compilers."""
-    try:
-        yield
-    except BaseException:
-        running.end()
-        raise

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.roofline import blocks_at_once, price_work
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work, summed
@@ -26,9 +27,6 @@ from tilefuse.target.fitted.stages import OverlapFigures
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.tasks.chains.record import PRODUCER, PRODUCT, USER, GroupedChain, Rhythm
 from tilefuse.templates.template import Resources
-
-# Waits that lead to each other are followed so often, and the interval between tasks is known to such a part of itself.
-ROUNDS_OF_WAITS, LEAST_STEP = 200, 0.01
 
 
 def workers_of(bodies: Sequence[TileProgram], bound: int, device: DeviceSpec) -> int:
@@ -113,7 +111,7 @@ def waiting_factor(workers: int, tasks: Sequence[int], rhythm: Rhythm, groups: i
     def mean(interval: float) -> float:
         """Mean time of a task at an interval; infinite where each round of waits adds to the next."""
         times = [1.0, 1.0, 1.0]
-        for _ in range(ROUNDS_OF_WAITS):
+        for _ in range(SEARCH.tasks.wait_rounds):
             waits = (times[PRODUCT] - first_slots * interval,
                      max(times[PRODUCER] - product_behind * interval, times[USER] - second_slots * interval),
                      times[PRODUCT] - user_behind * interval)
@@ -126,7 +124,7 @@ def waiting_factor(workers: int, tasks: Sequence[int], rhythm: Rhythm, groups: i
     low = high = 1.0 / max(workers, 1)
     while high < 1.0 and mean(high) > workers * high:
         low, high = high, 2.0 * high
-    while high - low > low * LEAST_STEP:
+    while (high - low) * SEARCH.tasks.interval_parts > low:
         middle = (low + high) / 2
         low, high = (middle, high) if mean(middle) > workers * middle else (low, middle)
     return max(workers * high, 1.0)
