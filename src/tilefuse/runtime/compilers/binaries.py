@@ -3,13 +3,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from tilefuse.base import trace
 from tilefuse.base.errors import InternalError
 from tilefuse.runtime.compilers.host import compile_host, compiler_command, host_key
 from tilefuse.runtime.compilers.nvrtc import compile_cuda, cuda_key
-from tilefuse.runtime.compilers.running import RunningCompilers, work_for
+from tilefuse.runtime.compilers.running import LONGEST_SLEEP_S, RunningCompilers, awaited, work_for
 from tilefuse.runtime.spec import KernelCode
 from tilefuse.runtime.stores.cache import CacheEntry, KernelCache
 from tilefuse.runtime.stores.cache_key import CacheKey
@@ -89,7 +89,7 @@ def build_kernels(kernels: Sequence[KernelCode], cache: KernelCache, *, jobs: in
         with now.span("compile kernels", "cache", kernels=len(missing)):
             others = [pair for digest, pair in missing.items() if digest not in begun]
             entries |= _compile_locked(others, cache, jobs, cxx, progress)
-            entries |= {digest: begun[digest].result() for digest in missing if digest in begun}
+            entries |= {digest: awaited(begun[digest]) for digest in missing if digest in begun}
     return [entries[key.digest] for key in keys]
 
 
@@ -131,10 +131,13 @@ def _compile_all(uncompiled: Sequence[tuple[CacheKey, KernelCode]], cache: Kerne
     # The pool is left last: its threads end with their compilers.
     with ThreadPoolExecutor(min(jobs, len(groups)), "tilefuse-compile", work_for, (running,)) as pool:
         try:
-            for done in pool.map(work, groups):
-                finished.update({key.digest: entry for key, entry in done})
-                if progress:
-                    progress(len(finished), len(uncompiled))
+            waiting = {pool.submit(work, group) for group in groups}
+            while waiting:
+                ended, waiting = wait(waiting, LONGEST_SLEEP_S, FIRST_COMPLETED)
+                for future in ended:
+                    finished.update({key.digest: entry for key, entry in future.result()})
+                    if progress:
+                        progress(len(finished), len(uncompiled))
         finally:
             # After an error or an interrupt the jobs not begun are dropped, and compilers end; finished ones are in the cache.
             pool.shutdown(wait=False, cancel_futures=True)

@@ -11,6 +11,13 @@ import signal
 import subprocess
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future, wait
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# Python notices a signal that comes right before its main thread sleeps when the thread wakes. Units: seconds.
+LONGEST_SLEEP_S = 0.25
 
 
 class RunningCompilers:
@@ -31,7 +38,7 @@ class RunningCompilers:
                 self._processes.add(process)
                 if self._has_ended:
                     _end(process)
-            out, errors = process.communicate()
+            out, errors = _output(process)
         finally:
             if process.poll() is None:
                 _end(process)
@@ -48,10 +55,24 @@ class RunningCompilers:
                 _end(process)
 
 
+def _output(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """All that a process writes, when it has ended."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=LONGEST_SLEEP_S)
+
+
 def _end(process: subprocess.Popen[str]) -> None:
     """Asks a process and its children to end; compilers remove their temporary files then."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGTERM)
+
+
+def awaited(future: Future[T]) -> T:
+    """The result of a future; an interrupt is noticed while it is not there. Raises: as the function that gives the result."""
+    while not future.done():
+        wait([future], LONGEST_SLEEP_S)
+    return future.result()
 
 
 _of_thread = threading.local()

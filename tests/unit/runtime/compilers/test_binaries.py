@@ -154,6 +154,31 @@ def test_interrupt_while_the_compiler_runs(tmp_path: Path, num_kernels: int, sen
         pass
 
 
+# The signal comes to another thread than the one that runs Python's handlers, which sleeps: as where it comes just before that one sleeps.
+UNNOTICED = """
+import pathlib, threading, time
+def late():
+    while not pathlib.Path(sys.argv[2]).exists():
+        time.sleep(0.01)
+    time.sleep(0.5)  # everyone waits
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+    time.sleep(100)
+threading.Thread(target=late, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("num_kernels", [1, 3])
+def test_an_interrupt_that_wakes_nobody_is_noticed(tmp_path: Path, num_kernels: int) -> None:
+    root, compiler, started = Path(__file__).resolve().parents[4], tmp_path / "slow-compiler", tmp_path / "started"
+    compiler.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo slow 1; exit; fi\ntouch {started}\nexec sleep 300\n')
+    compiler.chmod(0o755)
+    before, call = PROCESS.replace("range(3)", f"range({num_kernels})").split("binaries.build_kernels")
+    text = f"{before}{UNNOTICED}binaries.build_kernels{call}"
+    done = subprocess.run([sys.executable, "-c", text, str(tmp_path / "cache"), str(started)], cwd=root, capture_output=True, timeout=60,
+                          env={**_environment(root), "CXX": str(compiler), "TMPDIR": str(tmp_path)})
+    assert done.returncode != 0 and b"KeyboardInterrupt" in done.stderr
+
+
 def test_misses_are_told_with_their_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with tracing(Trace(Options(debug=2))) as told:
         build_kernels([host_kernel("k", "a[i]")], KernelCache(tmp_path))
