@@ -16,7 +16,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# Python notices a signal that comes right before its main thread sleeps when the thread wakes. Units: seconds.
+# A signal that arrives just before Python's main thread sleeps is handled only when that thread wakes: so long it sleeps at most.
+# Units: seconds.
 LONGEST_SLEEP_S = 0.25
 
 

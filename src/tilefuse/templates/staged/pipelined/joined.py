@@ -27,7 +27,7 @@ def joined_maps(graph: Graph) -> Graph:
         kept = [e.value for e in walk(node.body) if isinstance(e, Lookup)] * 2 if node.body is not None else []
         count.update([*read, *kept])
         reader_by_value.update(dict.fromkeys(read, node))
-    of_operands = _of_operands(graph)
+    of_operands = needed_by_products(graph)
     body_by_name: dict[str, Expr] = {}
 
     def joins(node: Node) -> bool:
@@ -61,7 +61,7 @@ def _with_bodies(graph: Graph, node: Node, body_by_name: dict[str, Expr]) -> Exp
     return transform(node.body, one)
 
 
-def _of_operands(graph: Graph) -> set[str]:
+def needed_by_products(graph: Graph) -> set[str]:
     """Names of the values that products need."""
     needed: set[str] = set()
     for node in reversed(graph.nodes):

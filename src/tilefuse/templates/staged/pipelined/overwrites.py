@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tilefuse.ir.scalar import Lookup, walk
 from tilefuse.templates.staged.pipelined.elements import boundary_reads
-from tilefuse.templates.staged.pipelined.form import ProductForm
+from tilefuse.templates.staged.pipelined.joined import needed_by_products
 from tilefuse.templates.staged.pipelined.plan import ProductPlan
 
 
@@ -22,18 +22,9 @@ def reads_end_before_stores(plan: ProductPlan, value: str, target: str) -> bool:
     if own is None or form.beside.get(target) != own or form.tile_results != (value,):
         return False
     products = frozenset(n.name for n in form.nodes)
-    if target in _reads_of(form, products) or any(
+    if target in needed_by_products(form.graph) or any(
             isinstance(e, Lookup) and e.value == target for n in form.graph.nodes if n.body is not None for e in walk(n.body)):
         return False
     # Sums of columns are computed behind each element's store, from what is loaded by then. Rows are reduced before all stores.
     before = boundary_reads(form.graph, {value: form.points[value], **form.reduced.points}, products, form.extents)
     return target in before
-
-
-def _reads_of(form: ProductForm, products: frozenset[str]) -> set[str]:
-    """Values that products need, biases and scales among them."""
-    needed: set[str] = set()
-    for node in reversed(form.graph.nodes):
-        if node.name in products or node.name in needed:
-            needed.update(node.reads())
-    return needed
