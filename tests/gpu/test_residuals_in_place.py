@@ -24,7 +24,7 @@ class Layers(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for wide, back, norm in zip(self.wide, self.back, self.norms):
             x = norm(x + back(torch.nn.functional.gelu(wide(x))))
-        return x.float().mean(0)
+        return x
 
 
 @pytest.mark.parametrize("normed", [False, True])
