@@ -123,7 +123,7 @@ def test_chains_in_groups(channels: int, features: int, side: int, padding: int,
 
 @pytest.mark.usefixtures("strict")
 def test_rhythms_of_chains() -> None:
-    """The least rings, groups side by side, wide distances: every wait ends, and rhythms with one product have the same results bit for bit."""
+    """The least rings, groups side by side, wide distances: each wait ends, and rhythms of one product have the same results bit by bit."""
     from benchmarks.winograd import Layer
     from benchmarks.winograd_groups import GROUPS, facts, variant, with_code
     from tilefuse.driver.compile import generate
