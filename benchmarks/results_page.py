@@ -189,7 +189,8 @@ def provenance(record: Record, to_results: str = "../benchmarks/results/") -> st
     if len({run.get("inductor_mode") for run in header["runs"]}) > 1:
         runs = [f"{told}, torch.compile's mode {run.get('inductor_mode')}" for run, told in zip(header["runs"], runs, strict=True)]
     if len(runs) > 1:
-        runs = [f"{run['num_cases']} case{'s' if run['num_cases'] != 1 else ''} of {told}" for run, told in zip(header["runs"], runs, strict=True)]
+        counts = [run["num_cases"] for run in header["runs"]]
+        runs = [f"{count} case{'s' if count != 1 else ''} of {told}" for count, told in zip(counts, runs, strict=True)]
     told = [", ".join([device_text(record), *versions]), *runs]
     entries = [entry["peers"] for entry in record.cases.values() if "peers" in entry]
     earlier = Counter(peer for peers in entries for peer, measured in peers.items() if measured.get("is_earlier"))
