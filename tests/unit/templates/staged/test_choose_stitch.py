@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -10,6 +11,7 @@ import pytest
 from tests.laws.random_products import random_layers, random_products
 from tests.unit.templates import stitched_graphs
 from tilefuse.base.candidate import Rejected
+from tilefuse.domain.regions import num_elements
 from tilefuse.ir.dtype import F16, F32
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
@@ -112,3 +114,30 @@ def test_threads_of_few_blocks_do_not_decide_by_their_loads() -> None:
     chosen = search.choose_stitch(graph, H200)
     assert isinstance(chosen, search.PricedStitch) and chosen.choice.tiles == (1, 64, 64)
     assert chosen.choice.threads == min(stages_us, key=stages_us.__getitem__) == 128
+
+
+@pytest.mark.parametrize("drawn", [random_products, random_layers, lambda _: stitched_graphs.attention(64, 96, 16, F32),
+                                   lambda _: stitched_graphs.clamped_layers(256, (256, 512, 256), F16)])
+def test_tiles_refused_as_too_large_fit_nowhere(drawn: Callable[[Random], Graph], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices of little shared memory: tiles that would be refused unplaced are placed, and refused by their place."""
+    priced, too_large, refusals = search.Search.priced, search._too_large, 0
+
+    def compared(self: search.Search, choice: Stitched, cut: StitchPlan) -> object:
+        nonlocal refusals
+        stitcher, regions = self._stitcher, self._stitcher.regions(choice.tiles)
+        assert not isinstance(regions, Rejected)
+        operands = [(v.value, num_elements(v.region) * v.dtype.itemsize) for v in regions.values if v.value in stitcher.shared_operands]
+        mapped = [(cut.pieces[k].value, cut.pieces[k].num_bytes) for s in cut.stages if s.kind == "map" for k in s.pieces]
+        is_too_large = too_large([*operands, *mapped], self._device) is not None
+        outcome = priced(self, choice, cut)
+        assert not is_too_large or isinstance(outcome, Rejected), f"{choice} of {stitcher.graph.name} is placed"
+        refusals += is_too_large
+        return outcome
+
+    monkeypatch.setattr(search, "_too_large", lambda *_: None)
+    monkeypatch.setattr(search.Search, "priced", compared)
+    without_bounds(monkeypatch)
+    for seed in range(8):
+        for limit in (256, 2048, 24576):
+            search.choose_stitch(drawn(Random(seed)), replace(H200, shared_bytes_per_block=limit))
+    assert refusals

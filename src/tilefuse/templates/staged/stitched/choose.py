@@ -97,6 +97,9 @@ class Search:
             regions = stitcher.regions(choice.tiles)
             if isinstance(regions, Rejected):
                 return regions
+            operands = ((v.value, num_elements(v.region) * v.dtype.itemsize) for v in regions.values if v.value in stitcher.shared_operands)
+            if (too_large := _too_large(operands, device)) is not None:
+                return too_large
             if choice.tiles not in cycles_by_tiles:
                 cycles_by_tiles[choice.tiles] = least_cycles(stitcher, regions, device)
             blocks = least_of_tiles(cycles_by_tiles[choice.tiles], choice.threads, stitcher.least_wait, device)
@@ -107,6 +110,9 @@ class Search:
             cut = stitcher.cut(choice.tiles, choice.threads, device.kind == "cuda")
             if isinstance(cut, Rejected):
                 return cut
+            mapped = ((cut.pieces[k].value, cut.pieces[k].num_bytes) for s in cut.stages if s.kind == "map" for k in s.pieces)
+            if (too_large := _too_large(mapped, device)) is not None:
+                return too_large
             if best is not None:
                 of_cut = least_of_cut(stitcher, cut, cycles_by_tiles[choice.tiles], least_by_choice[choice], device)
                 if self.least_us(of_cut) > best:
@@ -208,6 +214,16 @@ def _placed(arranged: StitchPlan, device: DeviceSpec, persistent: bool, threads:
     if isinstance(ahead, Rejected):
         return placed
     return ahead if resident_blocks(ahead, threads, device) >= resident_blocks(placed, threads, device) else placed
+
+
+def _too_large(tiles: Iterable[tuple[str, int]], device: DeviceSpec) -> Rejected | None:
+    """A refusal of tiles that surely lie in shared memory, where one alone is too large; None otherwise. tiles: (value, bytes)."""
+    limit = device.shared_bytes_per_block
+    for value, num_bytes in tiles:
+        if num_bytes > limit:
+            detail = f"more than {limit} bytes of shared memory: %{value} {num_bytes}; a smaller tile needs less"
+            return Rejected(Reason.SHARED_MEMORY, detail)
+    return None
 
 
 def arrange(plan: StitchPlan, device: DeviceSpec, threads: int) -> None:

@@ -213,6 +213,28 @@ class StitchPattern:
         """Left and right operands of all products. Requires: `analyse` found nothing."""
         return frozenset(v for c in self.contractions.values() for v in (c.left, c.right))
 
+    @cached_property
+    def shared_operands(self) -> frozenset[str]:
+        """Operands that surely lie in shared memory, where they lie on chip at all. Requires: `analyse` found nothing.
+
+        Only sums, maps of them in their stage, and right operands from outside may lie elsewhere (`chained.py`,
+        `choose._direct`). So these are left operands from outside, and those that all products depend on: no stage of sums is before them.
+        """
+        before = [self._read_before(name) for name in self.contractions]
+        rights = {c.right for c in self.contractions.values()}
+        return frozenset(v for v in self.product_operands if (all(v in read for read in before) if v in self.inside else v not in rights))
+
+    def _read_before(self, product: str) -> set[str]:
+        """Values inside that a product depends on."""
+        read: set[str] = set()
+        waiting = [product]
+        while waiting:
+            for v in self.graph.node_by_name[waiting.pop()].reads():
+                if v in self.inside and v not in read:
+                    read.add(v)
+                    waiting.append(v)
+        return read
+
     def touches(self, name: str) -> list[tuple[str, tuple[Affine, ...]]]:
         """(value, subscripts over the node's axes) of every read that ends at a kept or a boundary value."""
         touches = self._touches.get(name)
