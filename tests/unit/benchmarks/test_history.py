@@ -46,9 +46,9 @@ def test_each_case_is_of_the_newest_run_that_tried_it(runs: Path) -> None:
 def test_the_page_says_whose_times_are_of_an_earlier_run(runs: Path) -> None:
     """Commits with their cases, links that lead to the files, and peers by name."""
     told = results_page.provenance(history.newest_records(runs)["patterns"])
-    assert "1 cases of commit c2, 2026-01-01 ([patterns-02.json](../benchmarks/results/parts/patterns-02.json))" in told
+    assert "1 case of commit c2, 2026-01-01 ([patterns-02.json](../benchmarks/results/parts/patterns-02.json))" in told
     assert "2 cases of commit c1" in told
-    assert "of an earlier run than tilefuse's, on a device of the same kind: eager in 1 cases, torch.compile in 1 cases" in told
+    assert "of an earlier run than tilefuse's, on a device of the same kind: eager in 1 case, torch.compile in 1 case" in told
 
 
 def test_the_page_says_in_which_mode_torch_compile_ran_where_runs_differ(tmp_path: Path) -> None:
