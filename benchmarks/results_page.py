@@ -10,6 +10,7 @@ from benchmarks import calls, characteristics, tables
 from benchmarks.products.tables import products_table
 from benchmarks.record import Record
 from benchmarks.report import OURS, device_text
+from tilefuse.runtime.summary import counted
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
 PEER_WORDS = {"inductor": "torch.compile", "jax": "jax.jit"}
@@ -177,11 +178,6 @@ Columns that mean the same everywhere:
 """
 
 
-def _cases(count: int) -> str:
-    """A number of cases in words."""
-    return f"{count} case{'' if count == 1 else 's'}"
-
-
 def provenance(record: Record, to_results: str = "../benchmarks/results/") -> str:
     """Origin of the figures: device, versions, copy bandwidth; commits and files; peers of an earlier run; cases without a result.
 
@@ -194,13 +190,13 @@ def provenance(record: Record, to_results: str = "../benchmarks/results/") -> st
     if len({run.get("inductor_mode") for run in header["runs"]}) > 1:
         runs = [f"{told}, torch.compile's mode {run.get('inductor_mode')}" for run, told in zip(header["runs"], runs, strict=True)]
     if len(runs) > 1:
-        runs = [f"{_cases(run['num_cases'])} of {told}" for run, told in zip(header["runs"], runs, strict=True)]
+        runs = [f"{counted(run['num_cases'], 'case')} of {told}" for run, told in zip(header["runs"], runs, strict=True)]
     told = [", ".join([device_text(record), *versions]), *runs]
     entries = [entry["peers"] for entry in record.cases.values() if "peers" in entry]
     earlier = Counter(peer for peers in entries for peer, measured in peers.items() if measured.get("is_earlier"))
     if earlier:
         told.append("of an earlier run than tilefuse's, on a device of the same kind: "
-                    + ", ".join(f"{PEER_WORDS.get(peer, peer)} in {_cases(count)}" for peer, count in sorted(earlier.items())))
+                    + ", ".join(f"{PEER_WORDS.get(peer, peer)} in {counted(count, 'case')}" for peer, count in sorted(earlier.items())))
     failed = [name for name, entry in record.cases.items() if entry.get("peers", {}).get(OURS, {"status": "ok"})["status"] != "ok"]
     if failed:
         told.append(f"no result of tilefuse: {', '.join(failed)}")

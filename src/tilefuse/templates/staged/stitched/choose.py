@@ -97,10 +97,11 @@ class Search:
             regions = stitcher.regions(choice.tiles)
             if isinstance(regions, Rejected):
                 return regions
-            operands = ((v.value, num_elements(v.region) * v.dtype.itemsize) for v in regions.values if v.value in stitcher.shared_operands)
-            if (too_large := _too_large(operands, device)) is not None:
-                return too_large
             if choice.tiles not in cycles_by_tiles:
+                surely = stitcher.shared_operands
+                operands = ((v.value, num_elements(v.region) * v.dtype.itemsize) for v in regions.values if v.value in surely)
+                if (too_large := _too_large(operands, device)) is not None:
+                    return too_large
                 cycles_by_tiles[choice.tiles] = least_cycles(stitcher, regions, device)
             blocks = least_of_tiles(cycles_by_tiles[choice.tiles], choice.threads, stitcher.least_wait, device)
             least_by_choice[choice] = blocks

@@ -220,20 +220,17 @@ class StitchPattern:
         Only sums, maps of them in their stage, and right operands from outside may lie elsewhere (`chained.py`,
         `choose._direct`). So these are left operands from outside, and those that all products depend on: no stage of sums is before them.
         """
-        before = [self._read_before(name) for name in self.contractions]
         rights = {c.right for c in self.contractions.values()}
-        return frozenset(v for v in self.product_operands if (all(v in read for read in before) if v in self.inside else v not in rights))
+        needed_by_all = set[str].intersection(*[self._needed_by(name) - {name} for name in self.contractions]) if rights else set()
+        return frozenset(v for v in self.product_operands if (v in needed_by_all if v in self.inside else v not in rights))
 
-    def _read_before(self, product: str) -> set[str]:
-        """Values inside that a product depends on."""
-        read: set[str] = set()
-        waiting = [product]
-        while waiting:
-            for v in self.graph.node_by_name[waiting.pop()].reads():
-                if v in self.inside and v not in read:
-                    read.add(v)
-                    waiting.append(v)
-        return read
+    def _needed_by(self, product: str) -> set[str]:
+        """A product and the values that it depends on."""
+        needed = {product}
+        for node in reversed(self.graph.nodes):
+            if node.name in needed:
+                needed.update(node.reads())
+        return needed
 
     def touches(self, name: str) -> list[tuple[str, tuple[Affine, ...]]]:
         """(value, subscripts over the node's axes) of every read that ends at a kept or a boundary value."""
